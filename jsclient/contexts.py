@@ -33,7 +33,7 @@ def load_context(name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     `~/.config/nats/context`. JetStream settings are not options of a connection: see `jetstream_options`.
     Raises ConfigError, which never quotes the file.
     """
-    return _connect_options(_read(_context_path(name)))
+    return _connect_options(read_context(name))
 
 
 def jetstream_options(name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -41,9 +41,14 @@ def jetstream_options(name: str | os.PathLike[str] | None = None) -> dict[str, A
 
     `name`: the context, or the path of its file; by default the selected one.
     """
-    fields = _read(_context_path(name))
+    fields = read_context(name)
     pairs = {"domain": _text(fields, "jetstream_domain"), "api_prefix": _text(fields, "jetstream_api_prefix")}
     return {key: value for key, value in pairs.items() if value}
+
+
+def read_context(name: str | os.PathLike[str] | None = None) -> Mapping[str, Any]:
+    """All settings of a context, under the names that the file has; `name` as in `load_context`. Raises ConfigError."""
+    return _read(_context_path(name))
 
 
 def context_names() -> list[str]:

@@ -31,12 +31,12 @@ _ABSENT = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A stored subject may be any bytes. The escape of what cannot be printed is valid in JSON, too.
         sys.stdout.reconfigure(errors="backslashreplace")
-    options.arguments = None if arguments is None else list(arguments)
     try:
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+        options.arguments = None if arguments is None else list(arguments)
         return int(options.run(options) or 0)
     except errors.JsClientError as error:
         complain(str(error))
@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except OSError as error:
         complain(str(error))
+        return FAILED
+    except UnicodeDecodeError as error:
+        complain(f"a file or standard input is not UTF-8: {error.reason} at byte {error.start}")
         return FAILED
 
 

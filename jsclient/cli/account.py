@@ -7,7 +7,7 @@ from typing import Any
 
 from jsclient import backup
 from jsclient.cli.arguments import command, connect, group, jetstream
-from jsclient.cli.output import complain, fields, headers_record, line, record, size, struct_record
+from jsclient.cli.output import complain, headers_record, line, page, record, size, struct_record
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def account_info(options: argparse.Namespace) -> None:
         return f"{shown(used)} of {shown(limit)}" if limit >= 0 else f"{shown(used)}, no limit"
 
     limits = info.limits
-    fields(
+    page(
         "JetStream of the account",
         (
             ("domain", info.domain or None),
@@ -126,7 +126,7 @@ def _show(contents: backup.Contents, options: argparse.Namespace) -> None:
         return
     subjects = contents.subjects or {}
     shown = sorted(subjects.items(), key=lambda pair: -pair[1])[:20]
-    fields(
+    page(
         f"Backup of stream {contents.stream}",
         [
             ("format", contents.format),

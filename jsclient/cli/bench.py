@@ -9,7 +9,7 @@ from typing import Any
 import jsclient
 from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, jetstream, positive
-from jsclient.cli.output import line, record
+from jsclient.cli.output import result
 from jsclient.jetstream import ConsumerConfig, StreamConfig
 
 
@@ -32,10 +32,11 @@ def run(options: argparse.Namespace) -> None:
 
 def _tell(name: str, seconds: float, options: argparse.Namespace) -> None:
     rate = options.msgs / max(seconds, 1e-9)
-    if options.json:
-        record({"case": name, "messages": options.msgs, "size": options.size, "seconds": seconds, "rate": rate})
-    else:
-        line(f"{name:16} {rate:12,.0f} messages/s")
+    result(
+        options.json,
+        {"case": name, "messages": options.msgs, "size": options.size, "seconds": seconds, "rate": rate},
+        f"{name:16} {rate:12,.0f} messages/s",
+    )
 
 
 def _core(nc: jsclient.Connection, options: argparse.Namespace) -> Any:

@@ -18,8 +18,20 @@ from jsclient.cli.arguments import (
     seconds,
     storage,
 )
-from jsclient.cli.infos import duration, page, stream_parts
-from jsclient.cli.output import ask, line, name_alone, payload_text, record, shown, size, table, write_bytes
+from jsclient.cli.infos import duration, stream_parts, told
+from jsclient.cli.output import (
+    ask,
+    line,
+    name_alone,
+    page,
+    payload_text,
+    record,
+    result,
+    shown,
+    size,
+    table,
+    write_bytes,
+)
 from jsclient.jetstream.api import model_base
 
 
@@ -110,10 +122,7 @@ def list_keys(options: argparse.Namespace) -> None:
             _list_entries(_open(nc, options), options)
             return
         for key in sorted(_open(nc, options).keys(options.pattern)):
-            if options.json:
-                record({"bucket": options.bucket, "key": key})
-            else:
-                line(key)
+            result(options.json, {"bucket": options.bucket, "key": key}, key)
 
 
 def _list_entries(bucket: keyvalue.KeyValue, options: argparse.Namespace) -> None:
@@ -128,7 +137,7 @@ def _list_entries(bucket: keyvalue.KeyValue, options: argparse.Namespace) -> Non
         return
     titles = ("KEY", "REVISION", "OPERATION", "CREATED", *(("VALUE",) if values else ()))
     rows = [(*_columns(entry, entry.key), *((payload_text(entry.value),) if values else ())) for entry in entries]
-    table(titles, rows)
+    table(titles, rows, flowing=values)
 
 
 def _columns(entry: keyvalue.KeyValueEntry, *first: str) -> tuple[Any, ...]:
@@ -186,7 +195,7 @@ def _show(status: keyvalue.KeyValueStatus, as_json: bool) -> None:
         record({"bucket": status.bucket, **pairs, "stream": model_base.to_wire(info)})
         return
     ages = {name: None if pairs[name] is None else duration(pairs[name]) for name in ("ttl", "marker ttl")}
-    page(f"Bucket {status.bucket}", [("created", info.created), *{**pairs, **ages}.items()], stream_parts(info))
+    page(f"Bucket {status.bucket}", told([("created", info.created), *{**pairs, **ages}.items()]), stream_parts(info))
 
 
 def get_value(options: argparse.Namespace) -> None:
@@ -218,10 +227,7 @@ def _store(options: argparse.Namespace, revision: int | None) -> None:
             stored = bucket.create(options.key, value, ttl=getattr(options, "ttl", None))
         else:
             stored = bucket.update(options.key, value, revision)
-    if options.json:
-        record({"bucket": options.bucket, "key": options.key, "revision": stored})
-    else:
-        line(str(stored))
+    result(options.json, {"bucket": options.bucket, "key": options.key, "revision": stored}, str(stored))
 
 
 def put_value(options: argparse.Namespace) -> None:
@@ -244,10 +250,7 @@ def revert_key(options: argparse.Namespace) -> int:
         if not ask(f"Set {options.key} to what it was at revision {options.revision}?", options.force):
             return 1
         stored = bucket.update(options.key, wanted.value, present.revision)
-    if options.json:
-        record({"bucket": options.bucket, "key": options.key, "revision": stored})
-    else:
-        line(str(stored))
+    result(options.json, {"bucket": options.bucket, "key": options.key, "revision": stored}, str(stored))
     return 0
 
 
@@ -274,10 +277,7 @@ def purge_key(options: argparse.Namespace) -> int:
 
 
 def _done(options: argparse.Namespace, what: str, name: str) -> int:
-    if options.json:
-        record({"bucket": options.bucket, what: name})
-    else:
-        line(f"{what} {name}")
+    result(options.json, {"bucket": options.bucket, what: name}, f"{what} {name}")
     return 0
 
 
@@ -289,7 +289,7 @@ def history(options: argparse.Namespace) -> None:
             record(_plain(entry))
         return
     rows = [(*_columns(entry), payload_text(entry.value)) for entry in entries]
-    table(("REVISION", "OPERATION", "CREATED", "VALUE"), rows)
+    table(("REVISION", "OPERATION", "CREATED", "VALUE"), rows, flowing=True)
 
 
 def compact_bucket(options: argparse.Namespace) -> int:
@@ -297,10 +297,7 @@ def compact_bucket(options: argparse.Namespace) -> int:
         return 1
     with connect(options) as nc:
         removed = _open(nc, options).purge_deletes(options.older_than)
-    if options.json:
-        record({"bucket": options.bucket, "removed": removed})
-    else:
-        line(f"removed {removed} markers")
+    result(options.json, {"bucket": options.bucket, "removed": removed}, f"removed {removed} markers")
     return 0
 
 
@@ -313,10 +310,11 @@ def watch_keys(options: argparse.Namespace) -> None:
                 if options.once:
                     return
                 continue
-            if options.json:
-                record(_plain(entry))
-            else:
-                line(f"{entry.key} @ {entry.revision} {entry.operation.name} {payload_text(entry.value)}")
+            result(
+                options.json,
+                _plain(entry),
+                f"{entry.key} @ {entry.revision} {entry.operation.name} {payload_text(entry.value)}",
+            )
             left = None if left is None else left - 1
             if left == 0:
                 return

@@ -15,7 +15,7 @@ import jsclient
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, jetstream
 from jsclient.cli.check_delivery import Finding, try_delivery
-from jsclient.cli.output import line, record, size
+from jsclient.cli.output import result, size
 from jsclient.durations import Deadline
 from jsclient.jetstream import JetStream
 
@@ -36,12 +36,8 @@ def run(options: argparse.Namespace) -> int:
     worst = 0
     for finding in _findings(options):
         worst = max(worst, ("ok", "warn", "fail").index(finding.level))
-        if options.json:
-            record(finding._asdict())
-        else:
-            line(f"{finding.level:4}  {finding.what}: {finding.text}")
-            if finding.advice:
-                line(f"      -> {finding.advice}")
+        advice = f"\n      -> {finding.advice}" if finding.advice else ""
+        result(options.json, finding._asdict(), f"{finding.level:4}  {finding.what}: {finding.text}{advice}")
     return 1 if worst == 2 else 0
 
 

@@ -18,8 +18,10 @@ from jsclient.cli.consumer_settings import (
     settings,
     wanted_consumer,
 )
+from jsclient.cli.infos import duration as human_duration
 from jsclient.cli.infos import show_changes, show_consumer
-from jsclient.cli.output import ask, line, name_alone, print_message, record, struct_record, table
+from jsclient.cli.output import ask, line, name_alone, print_message, result, struct_record, table
+from jsclient.durations import plain
 from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
 
@@ -92,15 +94,15 @@ def list_consumers(options: argparse.Namespace) -> None:
             struct_record(info)
     elif infos:
         table(
-            ("NAME", "ACK POLICY", "PENDING", "UNACKED", "REDELIVERED", "ACK FLOOR"),
+            ("NAME", "PENDING", "UNACKED", "REDELIVERED", "ACK FLOOR", "ACK POLICY"),
             [
                 (
                     info.name,
-                    info.config.ack_policy,
                     f"{info.num_pending:,}",
                     f"{info.num_ack_pending:,}",
                     f"{info.num_redelivered:,}",
                     f"{info.ack_floor.stream_seq:,}",
+                    info.config.ack_policy,
                 )
                 for info in infos
             ],
@@ -119,20 +121,20 @@ def report_consumers(options: argparse.Namespace) -> None:
     rows = [
         (
             info.name,
-            "push" if info.config.is_push else "pull",
-            info.config.ack_policy,
-            f"{info.config.ack_wait or 0:g}",
+            f"{info.num_pending:,}",
             f"{info.num_ack_pending:,}",
             f"{info.num_redelivered:,}",
-            f"{info.num_pending:,}",
-            f"{info.ack_floor.stream_seq:,}",
             f"{info.num_waiting:,}",
             "paused" if info.paused else "",
+            f"{info.ack_floor.stream_seq:,}",
+            "push" if info.config.is_push else "pull",
+            info.config.ack_policy,
+            human_duration(plain(info.config.ack_wait or 0)),
         )
         for info in infos
     ]
-    titles = ("CONSUMER", "MODE", "ACK POLICY", "ACK WAIT", "ACK PENDING", "REDELIVERED", "UNPROCESSED", "ACK FLOOR")
-    table((*titles, "PULLS", "STATE"), rows)
+    titles = ("CONSUMER", "UNPROCESSED", "ACK PENDING", "REDELIVERED", "PULLS", "STATE", "ACK FLOOR", "MODE")
+    table((*titles, "ACK POLICY", "ACK WAIT"), rows)
 
 
 def consumer_info(options: argparse.Namespace) -> None:
@@ -193,10 +195,11 @@ def remove_consumer(options: argparse.Namespace) -> int:
 
 
 def _done(options: argparse.Namespace, what: str, **more: Any) -> None:
-    if options.json:
-        record({"stream": options.stream, "consumer": options.consumer, "done": what, **more})
-    else:
-        line(f"{what} {options.consumer}" + "".join(f" {key} {value}" for key, value in more.items()))
+    result(
+        options.json,
+        {"stream": options.stream, "consumer": options.consumer, "done": what, **more},
+        f"{what} {options.consumer}" + "".join(f" {key} {value}" for key, value in more.items()),
+    )
 
 
 def pause_consumer(options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jsclient import contexts, errors, nuid
 from jsclient.cli.arguments import group
-from jsclient.cli.output import ask, fields, line, record, table
+from jsclient.cli.output import ask, complain, line, page, record, result, table
 
 _SECRET: Final = ("password", "token", "user_seed", "user_jwt")
 _SETTINGS: Final = ("url", "user", "password", "token", "creds", "nkey", "ca", "cert", "key", "inbox_prefix")
@@ -72,7 +72,11 @@ def list_contexts(options: argparse.Namespace) -> None:
     elif names:
         rows = []
         for name in names:
-            plain = _read(_file(name))
+            try:
+                plain = contexts.read_context(name)
+            except errors.ConfigError as error:
+                complain(str(error))
+                continue
             rows.append(
                 (f"{name}{'*' if name == selected else ''}", plain.get("url", ""), plain.get("description", ""))
             )
@@ -81,27 +85,19 @@ def list_contexts(options: argparse.Namespace) -> None:
         line("no contexts")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        plain = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return plain if isinstance(plain, dict) else {}
-
-
 def show_context(options: argparse.Namespace) -> None:
     name = options.name or contexts.selected_context()
     if not name:
         raise errors.ConfigError("no NATS context is selected; name one")
     plain = {
         key: "********" if key in _SECRET and value else value
-        for key, value in _read(_existing(name)).items()
+        for key, value in contexts.read_context(name).items()
         if value not in ("", None, False)
     }
     if options.json:
         record({"name": name, **plain})
     else:
-        fields(f"Context {name}", plain.items())
+        page(f"Context {name}", plain.items())
 
 
 def select_context(options: argparse.Namespace) -> None:
@@ -149,7 +145,4 @@ def remove_context(options: argparse.Namespace) -> int:
 
 
 def _done(options: argparse.Namespace, what: str) -> None:
-    if options.json:
-        record({"context": options.name, "done": what})
-    else:
-        line(f"{what} {options.name}")
+    result(options.json, {"context": options.name, "done": what}, f"{what} {options.name}")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import jsclient
 from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, headers_of, jetstream, positive, seconds
-from jsclient.cli.output import headers_record, line, message_record, print_headers, print_message, record
+from jsclient.cli.output import headers_record, message_record, print_headers, print_message, result
 from jsclient.durations import Deadline
 
 
@@ -80,18 +80,16 @@ def publish(options: argparse.Namespace) -> int:
                 nc.publish(options.subject, payload, reply=options.reply, headers=headers)
                 continue
             ack = js.publish(options.subject, payload, headers=headers, msg_id=options.msg_id, timeout=options.timeout)
-            if options.json:
-                record({"stream": ack.stream, "seq": ack.seq, "duplicate": ack.duplicate})
-            else:
-                line(f"stored in {ack.stream} as {ack.seq}{' (duplicate)' if ack.duplicate else ''}")
+            result(
+                options.json,
+                {"stream": ack.stream, "seq": ack.seq, "duplicate": ack.duplicate},
+                f"stored in {ack.stream} as {ack.seq}{' (duplicate)' if ack.duplicate else ''}",
+            )
         nc.flush(options.timeout)
         if not count:
             raise errors.NoMessages("standard input has no lines, so nothing was published")
         if js is None:
-            if options.json:
-                record({"published": count})
-            else:
-                line(f"published {count}")
+            result(options.json, {"published": count}, f"published {count}")
     return 0
 
 
@@ -185,10 +183,8 @@ def subscribe(options: argparse.Namespace) -> int:
 
 
 def _print_headers(message: Any, as_json: bool) -> None:
-    if as_json:
-        record({"subject": message.subject, **headers_record(message)})
-    else:
-        line(f"[{message.subject}]")
+    result(as_json, {"subject": message.subject, **headers_record(message)}, f"[{message.subject}]")
+    if not as_json:
         print_headers(message)
 
 
@@ -227,10 +223,7 @@ def reply(options: argparse.Namespace) -> int:
         nc.flush(options.timeout)
         while options.count is None or count < options.count:
             message = subscription.next(None)
-            if options.json:
-                record(message_record(message))
-            else:
-                line(f"[{message.subject}] {len(message.data)} bytes")
+            result(options.json, message_record(message), f"[{message.subject}] {len(message.data)} bytes")
             if message.reply:
                 message.respond(_answer(options, message.data))
             count += 1
@@ -255,7 +248,8 @@ def round_trip(options: argparse.Namespace) -> None:
 
 def _tell_round_trip(nc: jsclient.Connection, median: float, as_json: bool) -> None:
     info = nc.server_info
-    if as_json:
-        record({"url": nc.connected_url, "server": info.server_name, "version": info.version, "rtt": median})
-    else:
-        line(f"{nc.connected_url}  {info.server_name} {info.version}  {median * 1000:.3f} ms")
+    result(
+        as_json,
+        {"url": nc.connected_url, "server": info.server_name, "version": info.version, "rtt": median},
+        f"{nc.connected_url}  {info.server_name} {info.version}  {median * 1000:.3f} ms",
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, group, jetstream
-from jsclient.cli.output import fields, line, record, table
+from jsclient.cli.output import line, page, record, table
 from jsclient.jetstream import JetStream, RawStreamMsg, Stream
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.counters import counter_sources, counter_value
@@ -67,7 +67,7 @@ def show_counter(options: argparse.Namespace) -> None:
         return
     parts = [(f"  {stream} {subject}", part) for stream, of in sources.items() for subject, part in of.items()]
     known = [("value", value), ("last increment", last), ("sources", None if parts else "none")]
-    fields(f"Counter {message.subject}", [*known, *parts])
+    page(f"Counter {message.subject}", [*known, *parts])
 
 
 def increment(options: argparse.Namespace) -> None:

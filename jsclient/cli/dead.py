@@ -9,7 +9,7 @@ from typing import Any
 
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import ask, complain, fields, line, payload_text, print_headers, record, table
+from jsclient.cli.output import ask, complain, line, page, payload_text, print_headers, record, result, shown, table
 from jsclient.workers.letters import ALL, DeadLetters, Letter
 
 
@@ -84,7 +84,7 @@ def _print(found: list[Letter], as_json: bool) -> None:
         )
         for letter in found
     ]
-    table(("SEQ", "DIED", "STREAM", "CONSUMER", "SUBJECT", "DELIVERIES", "REASON"), rows)
+    table(("SEQ", "DIED", "STREAM", "CONSUMER", "SUBJECT", "DELIVERIES", "REASON"), rows, flowing=True)
 
 
 def report_letters(options: argparse.Namespace) -> None:
@@ -105,11 +105,9 @@ def show_letter(options: argparse.Namespace) -> None:
         return
     plain = letter.to_dict()
     del plain["data"], plain["headers"]
-    fields(f"Letter {letter.seq}", plain.items())
+    page(f"Letter {letter.seq}", plain.items())
     print_headers(letter)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(letter.data + b"\n")
-    sys.stdout.buffer.flush()
+    line(shown(letter.data))
 
 
 def replay_letters(options: argparse.Namespace) -> int:
@@ -132,10 +130,11 @@ def replay_letters(options: argparse.Namespace) -> int:
             for letter, error in done.failed:
                 complain(f"letter {letter.seq}: {error}")
             replayed, failed = done.replayed, len(done.failed)
-    if options.json:
-        record({"replayed": replayed, "failed": failed})
-    else:
-        line(f"replayed {replayed:,}" + (f", {failed:,} failed and are still there" if failed else ""))
+    result(
+        options.json,
+        {"replayed": replayed, "failed": failed},
+        f"replayed {replayed:,}" + (f", {failed:,} failed and are still there" if failed else ""),
+    )
     return 1 if failed else 0
 
 
@@ -144,10 +143,7 @@ def purge_letters(options: argparse.Namespace) -> int:
         return 1
     with connect(options) as nc:
         removed = _open(nc, options).purge(limit=options.limit, **_filters(options))
-    if options.json:
-        record({"removed": removed})
-    else:
-        line(f"removed {removed:,}")
+    result(options.json, {"removed": removed}, f"removed {removed:,}")
     return 0
 
 
@@ -162,7 +158,4 @@ def adopt_letters(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         letters = _open(nc, options)
         made = letters.adopt(letters.advisory_consumer())
-    if options.json:
-        record({"adopted": made})
-    else:
-        line(f"adopted {made:,}")
+    result(options.json, {"adopted": made}, f"adopted {made:,}")

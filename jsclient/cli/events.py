@@ -9,7 +9,7 @@ from typing import Any
 from jsclient import errors, jetstream, nuid
 from jsclient.cli import arguments
 from jsclient.cli.arguments import command, connect, headers_of, positive, seconds
-from jsclient.cli.output import line, record
+from jsclient.cli.output import line, record, result
 from jsclient.jetstream.advisories import Advisory
 
 
@@ -101,10 +101,11 @@ def show_latency(options: argparse.Namespace) -> None:
                 times.append((time.perf_counter() - start) * 1e6)
     times.sort()
     found = {name: times[min(len(times) - 1, int(len(times) * part))] for name, part in _PARTS.items()}
-    if options.json:
-        record({"messages": options.msgs, "size": options.size, **{f"{key}_us": value for key, value in found.items()}})
-    else:
-        line("  ".join(f"{name} {value:,.0f} us" for name, value in found.items()))
+    result(
+        options.json,
+        {"messages": options.msgs, "size": options.size, **{f"{key}_us": value for key, value in found.items()}},
+        "  ".join(f"{name} {value:,.0f} us" for name, value in found.items()),
+    )
 
 
 _PARTS = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from jsclient.cli.arguments import command, connect, group, jetstream, positive
-from jsclient.cli.output import ask, fields, line, record, table
+from jsclient.cli.output import ask, page, record, result, table
 from jsclient.errors import ConfigError
 from jsclient.groups import Filter, PartitionedGroup, create_elastic, group_names, open_group
 
@@ -82,7 +82,7 @@ def show_group(options: argparse.Namespace) -> None:
         ("Waiting", f"{lag.total:,}"),
         ("Not copied yet", f"{lag.origin:,}" if one.elastic else None),
     ]
-    fields(f"Group {one.name} of stream {one.stream}", pairs)
+    page(f"Group {one.name} of stream {one.stream}", pairs)
     rows = [
         (
             name,
@@ -114,10 +114,7 @@ def create_group(options: argparse.Namespace) -> None:
 
 
 def _told(options: argparse.Namespace, text: str, stored: dict[str, Any]) -> None:
-    if options.json:
-        record(stored)
-    else:
-        line(text)
+    result(options.json, stored, text)
 
 
 def add_members(options: argparse.Namespace) -> None:

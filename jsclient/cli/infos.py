@@ -6,12 +6,12 @@ The pages come from the wire models themselves, so they show a new field of a mo
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from jsclient.cli.output import line, shown, size
+from jsclient.cli.output import Pairs, line, page, size
 from jsclient.jetstream import ConsumerInfo, StreamInfo
 from jsclient.jetstream.api.model_base import Duration
 
@@ -20,11 +20,10 @@ _BYTES: Final = {"bytes", "max_bytes", "max_msg_size", "size", "chunk_size"}
 _LIMITS: Final = {"max_age", "max_ack_pending", "max_waiting", "max_batch", "inactive_threshold", "rate_limit_bps"}
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"))
 
-Pairs = Iterable[tuple[str, Any]]
-
 
 def show_stream(info: StreamInfo) -> None:
-    page(f"Stream {info.config.name}", [("created", info.created), ("domain", info.domain)], stream_parts(info))
+    first = told([("created", info.created), ("domain", info.domain)])
+    page(f"Stream {info.config.name}", first, stream_parts(info))
 
 
 def stream_parts(info: StreamInfo) -> dict[str, Pairs]:
@@ -46,7 +45,8 @@ def show_consumer(info: ConsumerInfo) -> None:
         "State": state,
         "Cluster": _fields(info.cluster),
     }
-    page(f"Consumer {info.name} of stream {info.stream_name}", [("created", info.created), ("kind", kind)], parts)
+    first = told([("created", info.created), ("kind", kind)])
+    page(f"Consumer {info.name} of stream {info.stream_name}", first, parts)
 
 
 def show_changes(before: Any, after: Any) -> None:
@@ -57,23 +57,10 @@ def show_changes(before: Any, after: Any) -> None:
             line(f"{name}: {old} -> {new}")
 
 
-def page(title: str, first: Pairs, parts: Mapping[str, Pairs]) -> None:
-    """A title, what belongs to it, and groups of names and values; what is not set is left out."""
-    groups = {"": list(_known(first)), **{name: list(_known(pairs)) for name, pairs in parts.items()}}
-    width = max((len(name) for pairs in groups.values() for name, _ in pairs), default=0)
-    line(title)
-    for group, pairs in groups.items():
-        if group and pairs:
-            line(f"{group}:")
-        for name, value in pairs:
-            line(f"  {name.ljust(width)}  {value}")
-
-
-def _known(pairs: Pairs) -> Iterator[tuple[str, str]]:
+def told(pairs: Pairs) -> Iterator[tuple[str, str]]:
+    """Pairs for `page`, with values for people."""
     for name, value in pairs:
-        text = value if isinstance(value, str) else _text(name, value)
-        if text:
-            yield name.replace("_", " "), text
+        yield name.replace("_", " "), value if isinstance(value, str) else _text(name, value)
 
 
 def _fields(value: Any, leave_out: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
@@ -82,9 +69,9 @@ def _fields(value: Any, leave_out: Iterable[str] = ()) -> Iterator[tuple[str, st
         return
     for name in value.__struct_fields__:
         if name == "extra":
-            yield from ((key, _text(key, one)) for key, one in (value.extra or {}).items())
+            yield from ((key.replace("_", " "), _text(key, one)) for key, one in (value.extra or {}).items())
         elif name not in leave_out:
-            yield name.removeprefix("num_"), _text(name, getattr(value, name))
+            yield name.removeprefix("num_").replace("_", " "), _text(name, getattr(value, name))
 
 
 def _text(name: str, value: Any) -> str:
@@ -100,14 +87,14 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, dt.datetime):
         return _moment(value)
     if isinstance(value, msgspec.Struct):
-        inner = (f"{key.replace('_', ' ')} {text}" for key, text in _fields(value) if text)
+        inner = (f"{key} {text}" for key, text in _fields(value) if text)
         return ", ".join(inner)
     if isinstance(value, dict):
         return ", ".join(f"{key}={one}" for key, one in value.items())
     if isinstance(value, (list, tuple)):
         separator = "; " if isinstance(value[0], msgspec.Struct) else ", "
         return separator.join(_text("", one) for one in value)
-    return shown(str(value).encode(errors="backslashreplace"))
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 def _count(name: str, value: int) -> str:

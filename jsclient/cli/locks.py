@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jsclient import coordination, errors, keyvalue
 from jsclient.cli.arguments import command, connect, group, jetstream
-from jsclient.cli.output import ask, line, record, table
+from jsclient.cli.output import ask, line, record, result, table
 from jsclient.jetstream.api.model_base import format_time
 
 TRIES: Final = 5
@@ -88,8 +88,9 @@ def release_lock(options: argparse.Namespace) -> int:
         if not ask(question, options.force):
             return 1
         _take_from(kv, holder, options, nc)
-    if options.json:
-        record({"key": options.name, "released": True})
-    else:
-        line(f"released {options.name}; its holder learns that when it renews the lease next")
+    result(
+        options.json,
+        {"key": options.name, "released": True},
+        f"released {options.name}; its holder learns that when it renews the lease next",
+    )
     return 0

@@ -20,8 +20,8 @@ from jsclient.cli.arguments import (
     storage,
     taken_as_it_is,
 )
-from jsclient.cli.infos import page, stream_parts
-from jsclient.cli.output import ask, line, name_alone, record, size, table
+from jsclient.cli.infos import stream_parts, told
+from jsclient.cli.output import ask, line, name_alone, page, record, result, size, table
 from jsclient.jetstream.api import model_base
 
 
@@ -130,10 +130,7 @@ def add_store(options: argparse.Namespace) -> None:
     )
     with connect(options) as nc:
         objectstore.create_object_store(jetstream(nc, options), config)
-    if options.json:
-        record({"bucket": options.bucket, "created": True})
-    else:
-        line(f"created {options.bucket}")
+    result(options.json, {"bucket": options.bucket, "created": True}, f"created {options.bucket}")
 
 
 def put_object(options: argparse.Namespace) -> None:
@@ -147,10 +144,7 @@ def put_object(options: argparse.Namespace) -> None:
             **({} if options.chunk_size is None else {"chunk_size": options.chunk_size}),
         )
         info = store.put(meta, sys.stdin.buffer) if piped else store.put_file(options.file, meta)
-    if options.json:
-        record(_plain(info))
-    else:
-        line(f"stored {info.name}: {size(info.size)}, {info.digest}")
+    result(options.json, _plain(info), f"stored {info.name}: {size(info.size)}, {info.digest}")
 
 
 def get_object(options: argparse.Namespace) -> None:
@@ -166,10 +160,7 @@ def get_object(options: argparse.Namespace) -> None:
             sys.stdout.buffer.flush()
             return
         info = store.get_file(options.name, target)
-    if options.json:
-        record(_plain(info))
-    else:
-        line(f"wrote {target}: {size(info.size)}")
+    result(options.json, _plain(info), f"wrote {target}: {size(info.size)}")
 
 
 def object_info(options: argparse.Namespace) -> None:
@@ -182,7 +173,8 @@ def object_info(options: argparse.Namespace) -> None:
         record({"bucket": options.bucket, **_plain(found)})
     else:
         pairs = {**_plain(found), "modified": found.mtime, "description": found.description}
-        page(f"Object {pairs.pop('name')}", pairs.items(), {})
+        title = f"Object {pairs.pop('name')}"
+        page(title, told(pairs.items()))
 
 
 def _show_store(status: objectstore.ObjectStoreStatus, as_json: bool) -> None:
@@ -191,7 +183,7 @@ def _show_store(status: objectstore.ObjectStoreStatus, as_json: bool) -> None:
     if as_json:
         record({"bucket": status.bucket, **pairs, "stream": model_base.to_wire(info)})
     else:
-        page(f"Object store {status.bucket}", [("created", info.created), *pairs.items()], stream_parts(info))
+        page(f"Object store {status.bucket}", told([("created", info.created), *pairs.items()]), stream_parts(info))
 
 
 def delete_object(options: argparse.Namespace) -> int:
@@ -203,10 +195,11 @@ def delete_object(options: argparse.Namespace) -> int:
             _open(nc, options).delete(options.name)
         else:
             objectstore.delete_object_store(jetstream(nc, options), options.bucket)
-    if options.json:
-        record({"bucket": options.bucket, "deleted": options.name or options.bucket})
-    else:
-        line(f"deleted {options.name or options.bucket}")
+    result(
+        options.json,
+        {"bucket": options.bucket, "deleted": options.name or options.bucket},
+        f"deleted {options.name or options.bucket}",
+    )
     return 0
 
 
@@ -215,10 +208,7 @@ def seal_store(options: argparse.Namespace) -> int:
         return 1
     with connect(options) as nc:
         _open(nc, options).seal()
-    if options.json:
-        record({"bucket": options.bucket, "sealed": True})
-    else:
-        line(f"sealed {options.bucket}")
+    result(options.json, {"bucket": options.bucket, "sealed": True}, f"sealed {options.bucket}")
     return 0
 
 
@@ -231,10 +221,11 @@ def watch_objects(options: argparse.Namespace) -> None:
                 if options.once:
                     return
                 continue
-            if options.json:
-                record(_plain(info))
-            else:
-                line(f"{info.name} {'deleted' if info.deleted else size(info.size)} {info.digest}")
+            result(
+                options.json,
+                _plain(info),
+                f"{info.name} {'deleted' if info.deleted else size(info.size)} {info.digest}",
+            )
             left = None if left is None else left - 1
             if left == 0:
                 return

@@ -1,4 +1,4 @@
-"""How results are printed: lines and tables for people, JSON lines with `--json` for programs."""
+"""Prints results: lines and tables for people, JSON lines with `--json` for programs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import base64
 import json
 import math
 import re
+import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,20 +21,39 @@ from protocol import MalformedHeaders
 if TYPE_CHECKING:
     from jsclient.jetstream.api.headers import HasHeaders
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: Characters that a terminal may take for a command, or that change the direction of the text around them.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def escaped(text: str) -> str:
+    """Other clients write the values: a terminal gets their control characters as escapes."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def complain(text: str) -> None:
-    print(f"jsclient: {text}", file=sys.stderr)
+    print(f"jsclient: {escaped(text)}", file=sys.stderr)
 
 
 def line(text: str) -> None:
-    print(text, flush=True)
+    """One line for people, or several."""
+    print(escaped(text), flush=True)
 
 
 def record(value: Any) -> None:
     """One JSON line."""
-    line(json.dumps(value, default=_plain, ensure_ascii=False))
+    _json_line(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def _json_line(text: str) -> None:
+    print(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)
+
+
+def result(as_json: bool, value: Any, text: str) -> None:
+    """The outcome of a command: a JSON line, or a sentence."""
+    if as_json:
+        record(value)
+    else:
+        line(text)
 
 
 def _plain(value: Any) -> Any:
@@ -43,10 +64,7 @@ def _plain(value: Any) -> Any:
 
 def name_alone(name: str, as_json: bool) -> None:
     """One name of a list that asks for nothing else."""
-    if as_json:
-        record({"name": name})
-    else:
-        line(name)
+    result(as_json, {"name": name}, name)
 
 
 class Progress:
@@ -79,7 +97,7 @@ def struct_record(value: msgspec.Struct) -> None:
 
     plain = model_base.to_wire(value)
     _with_zeros(value, plain)
-    line(msgspec.json.encode(plain).decode())
+    _json_line(msgspec.json.encode(plain).decode())
 
 
 def _with_zeros(value: msgspec.Struct, plain: dict[str, Any]) -> None:
@@ -114,14 +132,14 @@ def headers_record(message: HasHeaders) -> dict[str, Any]:
 
 
 def print_headers(message: HasHeaders) -> None:
-    """One line for each header; control characters as escapes, since other clients may send them."""
+    """One line for each header."""
     try:
         pairs = message.headers.items()
     except MalformedHeaders:
         line("(broken headers)")
         return
     for name, value in pairs:
-        line(_CONTROL.sub(lambda found: repr(found[0])[1:-1], f"{name}: {value}"))
+        line(f"{name}: {value}".replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def message_record(message: Any, **more: Any) -> dict[str, Any]:
@@ -141,9 +159,8 @@ def write_bytes(data: bytes) -> None:
 
 
 def shown(data: bytes) -> str:
-    """A payload for people: what a terminal could take for a command is escaped."""
-    text = data.decode(errors="backslashreplace")
-    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+    """A payload for people."""
+    return data.decode(errors="backslashreplace")
 
 
 def print_message(message: Any, as_json: bool, raw: bool, many: bool = False, **more: Any) -> None:
@@ -162,45 +179,89 @@ def print_message(message: Any, as_json: bool, raw: bool, many: bool = False, **
         line(shown(message.data))
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns of text; figures to the right. On a terminal `rich` draws them where it is installed (extra `cli`)."""
-    cells = [[str(cell) for cell in row] for row in rows]
-    numeric = [all(_is_figure(row[i]) for row in cells) for i in range(len(titles))]
-    if sys.stdout.isatty() and _rich_table(titles, cells, numeric):
-        return
-    widths = [max(len(title), *(len(row[i]) for row in cells), 0) for i, title in enumerate(titles)]
-    for row in [list(titles), *cells]:
-        parts = [cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)]
-        line("  ".join(parts).rstrip())
+def width_of(text: str) -> int:
+    """Columns of a terminal: wide characters take two, and combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
+
+
+def justified(text: str, width: int, right: bool = False) -> str:
+    room = " " * (width - width_of(text))
+    return room + text if right else text + room
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], flowing: bool = False) -> None:
+    """Columns of text, the most important ones first; figures to the right.
+
+    A terminal that is too narrow for all of them gets those that fit. `flowing`: the last column is a text of any
+    length, which the terminal wraps.
+    """
+    cells = [[escaped(str(cell)).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in rows]
+    columns = [Column.of(title, [row[i] for row in cells]) for i, title in enumerate(titles)]
+    chosen = fitting(columns, terminal_width(), flowing)
+    for i in range(-1, len(cells)):
+        line("  ".join(justified(columns[c].at(i), columns[c].width, columns[c].right) for c in chosen).rstrip())
+    if left_out := [column.title for number, column in enumerate(columns) if number not in chosen]:
+        complain(f"the terminal is too narrow for {', '.join(left_out)}; --json has everything")
+
+
+class Column(NamedTuple):
+    title: str
+    cells: list[str]
+    width: int
+    right: bool
+
+    @classmethod
+    def of(cls, title: str, cells: list[str]) -> Column:
+        return cls(title, cells, max(map(width_of, (title, *cells))), bool(cells) and all(map(_is_figure, cells)))
+
+    def at(self, row: int) -> str:
+        """The cell of a row; -1: the title."""
+        return self.title if row < 0 else self.cells[row]
+
+
+def fitting(columns: Sequence[Column], room: float, flowing: bool = False) -> list[int]:
+    """Numbers of the columns that fit side by side, in order; the first one always does."""
+    chosen = []
+    left = room - (width_of(columns[-1].title) + 2 if flowing else 0)
+    for number, column in enumerate(columns):
+        last = flowing and number == len(columns) - 1
+        if not number or last or column.width <= left:
+            chosen.append(number)
+            left -= column.width + 2
+    return chosen
+
+
+def terminal_width() -> float:
+    """Columns of the terminal; without an end if the output goes elsewhere, or the width is not known."""
+    columns = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
+    return columns or math.inf
+
+
+_FIGURE: Final = re.compile(r"-|-?[0-9][0-9,]*(\.[0-9]+)?( ?([KMGT]i)?B| ?(ms|s|m|h|d|min))?")
 
 
 def _is_figure(cell: str) -> bool:
-    return cell.replace(",", "").replace(".", "", 1).isdigit() or cell == "-"
+    return _FIGURE.fullmatch(cell) is not None
 
 
-def _rich_table(titles: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> bool:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
-    drawn = Table(box=None, header_style="bold", pad_edge=False)
-    for title, right in zip(titles, numeric, strict=True):
-        drawn.add_column(title, justify="right" if right else "left")
-    for row in cells:
-        drawn.add_row(*(Text(cell) for cell in row))  # Text: what a server says is never markup
-    Console().print(drawn)
-    return True
+Pairs = Iterable[tuple[str, Any]]
 
 
-def fields(title: str, pairs: Iterable[tuple[str, Any]]) -> None:
-    """A title and what is known under it, one line each; what is None is left out."""
+def page(title: str, first: Pairs, parts: Mapping[str, Pairs] | None = None) -> None:
+    """A title, what belongs to it, and groups of names and values; what is None or "" is left out."""
+    groups = {
+        name: [(key, str(value)) for key, value in pairs if value not in (None, "")]
+        for name, pairs in {"": first, **(parts or {})}.items()
+    }
+    width = max((len(name) for pairs in groups.values() for name, _ in pairs), default=0)
     line(title)
-    known = [(name, value) for name, value in pairs if value is not None]
-    width = max((len(name) for name, _ in known), default=0)
-    for name, value in known:
-        line(f"  {name.ljust(width)}  {value}")
+    for group, pairs in groups.items():
+        if group and pairs:
+            line(f"{group}:")
+        for name, value in pairs:
+            line(f"  {name.ljust(width)}  {value}")
 
 
 def size(count: float) -> str:
@@ -218,4 +279,8 @@ def ask(question: str, forced: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} Nobody can be asked here: repeat it with --force")
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input(f"{escaped(question)} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # Ctrl-D
+        print(file=sys.stderr)
+        return False

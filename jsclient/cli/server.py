@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jsclient import errors
 from jsclient.cli import server_check
 from jsclient.cli.arguments import command, connect, group
-from jsclient.cli.output import complain, fields, line, record, size, table
+from jsclient.cli.output import complain, page, record, result, size, table
 from jsclient.system import Gathered, SystemClient
 from jsclient.waiting import Gate
 
@@ -73,10 +73,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _serve(server: NatsServer, stop: Gate, as_json: bool) -> None:
-    if as_json:
-        record({"url": server.url, "pid": server.pid})
-    else:
-        line(f"nats-server {server.url} pid {server.pid}, Ctrl-C ends it")
+    result(
+        as_json, {"url": server.url, "pid": server.pid}, f"nats-server {server.url} pid {server.pid}, Ctrl-C ends it"
+    )
     while not stop.wait(0.5) and server.running:
         pass
     if not stop.is_set():
@@ -154,7 +153,7 @@ def server_info(options: argparse.Namespace) -> int:
     for one in () if options.json else gathered:
         data = one.data
         stats = (data.get("jetstream") or {}).get("stats") or {}
-        fields(
+        page(
             f"Server {one.name}",
             (
                 ("id", one.id),
@@ -183,10 +182,11 @@ def ping_servers(options: argparse.Namespace) -> int:
             gathered = system.servers()
             taken = time.perf_counter() - start
             names = ", ".join(one.name for one in gathered)
-            if options.json:
-                record({"servers": [one.name for one in gathered], "seconds": taken, "complete": gathered.complete})
-            else:
-                line(f"{len(gathered)} servers in {taken * 1000:.2f} ms: {names}")
+            result(
+                options.json,
+                {"servers": [one.name for one in gathered], "seconds": taken, "complete": gathered.complete},
+                f"{len(gathered)} servers in {taken * 1000:.2f} ms: {names}",
+            )
             status |= _warn(gathered)
     return status
 
@@ -264,7 +264,7 @@ def _report_health(options: argparse.Namespace) -> int:
     if not options.json:
         rows = [(one.name, "ok", "") for one in gathered]
         rows += [(refusal.name, str(refusal.code), refusal.description) for refusal in gathered.errors]
-        table(("SERVER", "HEALTH", "REASON"), rows)
+        table(("SERVER", "HEALTH", "REASON"), rows, flowing=True)
     return _warn(gathered)
 
 
@@ -287,7 +287,4 @@ def reload_server(options: argparse.Namespace) -> None:
 
 
 def _done(options: argparse.Namespace, what: str) -> None:
-    if options.json:
-        record({"server": options.name, "done": what})
-    else:
-        line(f"{what}: {getattr(options, 'cid', options.name)}")
+    result(options.json, {"server": options.name, "done": what}, f"{what}: {getattr(options, 'cid', options.name)}")

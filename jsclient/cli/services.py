@@ -8,7 +8,7 @@ from typing import Any
 
 from jsclient import errors, services
 from jsclient.cli.arguments import command, connect, group
-from jsclient.cli.output import fields, record, table
+from jsclient.cli.output import page, record, table
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def show_services(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         found = _found(services.info(nc, options.name, options.id, timeout=options.timeout), options)
     for one in () if options.json else found:
-        fields(
+        page(
             f"Service {one.name} {one.version}, instance {one.id}",
             [
                 ("description", one.description or None),

@@ -17,6 +17,7 @@ from jsclient.cli.output import (
     name_alone,
     print_message,
     record,
+    result,
     size,
     struct_record,
     table,
@@ -157,15 +158,15 @@ def list_streams(options: argparse.Namespace) -> None:
             struct_record(info)
     elif infos:
         table(
-            ("NAME", "SUBJECTS", "STORAGE", "MESSAGES", "BYTES", "CONSUMERS"),
+            ("NAME", "MESSAGES", "BYTES", "CONSUMERS", "STORAGE", "SUBJECTS"),
             [
                 (
                     info.config.name,
-                    ",".join(info.config.subjects or ()),
-                    info.config.storage,
                     f"{info.state.messages:,}",
-                    f"{info.state.bytes:,}",
+                    size(info.state.bytes),
                     info.state.consumer_count,
+                    info.config.storage,
+                    ",".join(info.config.subjects or ()),
                 )
                 for info in infos
             ],
@@ -191,17 +192,17 @@ def report_streams(options: argparse.Namespace) -> None:
     rows = [
         (
             info.config.name,
-            info.config.storage,
-            f"{info.state.consumer_count:,}",
             f"{info.state.messages:,}",
             size(info.state.bytes),
+            f"{info.state.consumer_count:,}",
             f"{len(info.state.lost.msgs or ()) if info.state.lost else 0:,}",
             f"{info.state.num_deleted:,}",
+            info.config.storage,
             _replicas(info),
         )
         for info in infos
     ]
-    table(("STREAM", "STORAGE", "CONSUMERS", "MESSAGES", "BYTES", "LOST", "DELETED", "REPLICAS"), rows)
+    table(("STREAM", "MESSAGES", "BYTES", "CONSUMERS", "LOST", "DELETED", "STORAGE", "REPLICAS"), rows)
 
 
 def _replicas(info: StreamInfo) -> str:
@@ -271,10 +272,11 @@ def remove_stream(options: argparse.Namespace) -> int:
         if not ask(f"Delete stream {options.stream} with its {held:,} messages?", options.force):
             return 1
         js.delete_stream(options.stream)
-    if options.json:
-        record({"stream": options.stream, "deleted": True, "messages": held})
-    else:
-        line(f"deleted {options.stream} with {held:,} messages")
+    result(
+        options.json,
+        {"stream": options.stream, "deleted": True, "messages": held},
+        f"deleted {options.stream} with {held:,} messages",
+    )
     return 0
 
 
@@ -283,10 +285,7 @@ def seal_stream(options: argparse.Namespace) -> int:
         return 1
     with connect(options) as nc:
         jetstream(nc, options).stream(options.stream, fetch_info=False).seal(timeout=options.timeout)
-    if options.json:
-        record({"stream": options.stream, "sealed": True})
-    else:
-        line(f"sealed {options.stream}")
+    result(options.json, {"stream": options.stream, "sealed": True}, f"sealed {options.stream}")
     return 0
 
 
@@ -326,10 +325,7 @@ def purge_stream(options: argparse.Namespace) -> int:
             .stream(options.stream, fetch_info=False)
             .purge(subject=options.subject, seq=options.seq, keep=options.keep)
         )
-    if options.json:
-        record({"purged": purged})
-    else:
-        line(f"purged {purged} messages")
+    result(options.json, {"purged": purged}, f"purged {purged} messages")
     return 0
 
 
@@ -383,10 +379,7 @@ def remove_message(options: argparse.Namespace) -> int:
             stream.secure_delete_msg(options.id)
         else:
             stream.delete_msg(options.id)
-    if options.json:
-        record({"stream": options.stream, "deleted": options.id})
-    else:
-        line(f"deleted message {options.id}")
+    result(options.json, {"stream": options.stream, "deleted": options.id}, f"deleted message {options.id}")
     return 0
 
 
@@ -404,10 +397,11 @@ def backup_stream(options: argparse.Namespace) -> None:
             )
     manifest = made.manifest
     assert manifest is not None
-    if options.json:
-        record(manifest)
-    else:
-        line(f"{manifest.messages:,} messages, {size(manifest.bytes)}, sha256 {manifest.sha256}: {made.folder}")
+    result(
+        options.json,
+        manifest,
+        f"{manifest.messages:,} messages, {size(manifest.bytes)}, sha256 {manifest.sha256}: {made.folder}",
+    )
 
 
 def restore_stream(options: argparse.Namespace) -> None:
