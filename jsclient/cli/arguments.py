@@ -124,6 +124,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "account": Command("account", "The account: limits, use, backups."),
     "backup": Command("account", "Backups on disk; needs no server."),
     "context": Command("context", "Saved connection settings, shared with the NATS CLI."),
+    "errors": Command("errors_lookup", "What an error code of JetStream means, and what to do."),
     "server": Command("server", "Servers: run a private one; list, report and change those of a system account."),
     "bench": Command("bench", "Messages per second: publish, take, store, fetch."),
     "completion": Command("completion", 'Print completion for a shell: eval "$(jsclient completion bash)".'),
@@ -187,6 +188,7 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "counter": ("ctr",),
     "server": ("srv",),
     "context": ("ctx",),
+    "errors": ("error", "err"),
 }
 """Other spellings that the NATS CLI knows."""
 

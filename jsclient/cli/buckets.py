@@ -6,9 +6,12 @@ import argparse
 import sys
 from typing import Any
 
+import attrs
+
 import jsclient
-from jsclient import keyvalue
+from jsclient import errors, keyvalue
 from jsclient.cli.arguments import (
+    Run,
     command,
     connect,
     count_of_bytes,
@@ -43,17 +46,27 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     listing.add_argument("-n", "--names", action="store_true", help="names alone")
     listing.add_argument("-v", "--verbose", action="store_true", help="keys with their revision, operation and time")
     listing.add_argument("--display-value", action="store_true", help="with --verbose: the values, too")
-    add = command(kv, common, "add", add_bucket, "Create a bucket.", aliases=("new",))
-    add.add_argument("bucket")
-    add.add_argument("--history", type=positive, default=1, help="revisions kept per key (default 1)")
-    add.add_argument("--ttl", type=seconds, help="seconds until a value expires")
-    add.add_argument("--storage", type=storage, default="file", help="file (default) or memory")
-    add.add_argument("--replicas", type=positive, default=1)
-    add.add_argument("--max-value-size", type=count_of_bytes, help="bytes, or as 64KB")
-    add.add_argument("--max-bucket-size", type=count_of_bytes, help="bytes, or as 10GB")
-    add.add_argument("--marker-ttl", type=seconds, help="lets values have a TTL of their own (server 2.11)")
-    add.add_argument("--compress", action="store_true", help="compress it on disk (server 2.10)")
-    add.add_argument("--description")
+    run: Run
+    for name, run, text in (
+        ("add", add_bucket, "Create a bucket."),
+        ("edit", edit_bucket, "Change settings of a bucket; the others stay as they are."),
+    ):
+        made = command(kv, common, name, run, text, ("new",) if name == "add" else ())
+        made.add_argument("bucket")
+        made.add_argument("--history", type=positive, help="revisions kept per key (default 1)")
+        made.add_argument("--ttl", type=seconds, help="seconds until a value expires; 0: never")
+        if name == "add":
+            made.add_argument("--storage", type=storage, help="file (default) or memory")
+        made.add_argument("--replicas", type=positive)
+        made.add_argument("--max-value-size", type=count_of_bytes, help="bytes, or as 64KB; -1: no limit")
+        made.add_argument("--max-bucket-size", dest="max_bytes", type=count_of_bytes, help="bytes, or as 10GB")
+        made.add_argument(
+            "--marker-ttl", dest="limit_marker_ttl", type=seconds, help="lets values have a TTL (server 2.11)"
+        )
+        made.add_argument(
+            "--compress", dest="compression", action=argparse.BooleanOptionalAction, help="on disk (server 2.10)"
+        )
+        made.add_argument("--description")
     known = ("nfo", "i", "view", "status")
     command(kv, common, "info", bucket_info, "Settings and size of a bucket.", known).add_argument("bucket")
     get = command(kv, common, "get", get_value, "Print the value of a key.")
@@ -155,21 +168,31 @@ def _list_buckets(found: list[keyvalue.KeyValueStatus], as_json: bool) -> None:
         line("no buckets")
 
 
+_SETTINGS = (
+    "history", "ttl", "storage", "replicas", "max_value_size", "max_bytes", "limit_marker_ttl", "compression",
+    "description",
+)  # fmt: skip
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The given options as fields of KeyValueConfig."""
+    return {name: value for name in _SETTINGS if (value := getattr(options, name, None)) is not None}
+
+
 def add_bucket(options: argparse.Namespace) -> None:
-    config = keyvalue.KeyValueConfig(
-        bucket=options.bucket,
-        history=options.history,
-        ttl=options.ttl,
-        storage=options.storage,
-        replicas=options.replicas,
-        max_value_size=options.max_value_size,
-        max_bytes=options.max_bucket_size,
-        compression=options.compress,
-        limit_marker_ttl=options.marker_ttl,
-        description=options.description,
-    )
+    config = keyvalue.KeyValueConfig(**{"bucket": options.bucket, "storage": "file", **_settings(options)})
     with connect(options) as nc:
         status = keyvalue.create_key_value(jetstream(nc, options), config).status()
+    _show(status, options.json)
+
+
+def edit_bucket(options: argparse.Namespace) -> None:
+    changes = _settings(options)
+    if not changes:
+        raise errors.ConfigError("nothing to change: name at least one setting, such as --history 5")
+    with connect(options) as nc:
+        config = attrs.evolve(_open(nc, options).status().config, **changes)
+        status = keyvalue.update_key_value(jetstream(nc, options), config).status()
     _show(status, options.json)
 
 

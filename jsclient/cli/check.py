@@ -13,7 +13,8 @@ import attrs
 
 import jsclient
 from jsclient import errors
-from jsclient.cli.arguments import command, connect, jetstream
+from jsclient.cli import server_check
+from jsclient.cli.arguments import command, common_arguments, connect, jetstream
 from jsclient.cli.check_delivery import Finding, try_delivery
 from jsclient.cli.output import result, size
 from jsclient.durations import Deadline
@@ -30,6 +31,11 @@ UNHEARD: Final = "is the server overloaded, or the line cut?"
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     check = command(commands, common, "check", run)
     check.add_argument("--stream", help="look at this stream and its consumers, too")
+    check.description = f"{check.description} With a KIND: one check for monitoring, exit status 0, 1, 2 or 3."
+    behind = common_arguments()
+    for action in behind._actions:
+        action.default = argparse.SUPPRESS  # an option before the kind stays as it was given
+    server_check.add_commands(check, behind, required=False)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import random
 import re
+import string
 import subprocess
 import sys
 import time
@@ -29,7 +31,10 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     pub.add_argument("--count", type=positive, default=1, help="publish it so often; see below")
     pub.add_argument("--jetstream", "-J", action="store_true", help="wait for the stream to store it")
     pub.add_argument("--msg-id", help="message id for de-duplication (implies --jetstream)")
-    pub.epilog = f"{{{{Count}}}}, {{{{Time}}}}, {{{{Unix}}}} and {{{{ID}}}} in the payload are replaced. {pub.epilog}"
+    pub.epilog = (
+        "In the payload {{Count}}, {{Time}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}}, {{ID}} and {{Random 5 10}} "
+        f"are replaced. {pub.epilog}"
+    )
     sub = command(commands, common, "sub", subscribe)
     sub.add_argument("subject")
     sub.add_argument("--queue", default="", help="queue group")
@@ -118,7 +123,14 @@ def _filled(template: str, number: int) -> str:
         "UnixNano": str(time.time_ns()),
         "ID": nuid.next_nuid(),
     }
-    return re.sub(r"{{(\w+)}}", lambda found: values.get(found[1], found[0]), template)
+    filled = re.sub(r"{{ *(\w+) *}}", lambda found: values.get(found[1], found[0]), template)
+    return re.sub(r"{{ *Random +(\d+) +(\d+) *}}", _random, filled)
+
+
+def _random(found: re.Match[str]) -> str:
+    """Letters and digits, of a length between the two limits."""
+    least, most = sorted((int(found[1]), int(found[2])))
+    return "".join(random.choices(string.ascii_letters + string.digits, k=random.randint(least, most)))
 
 
 _STARTS: Final = ("stream", "all", "new", "last", "last_per_subject", "since", "start_sequence")

@@ -47,7 +47,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     kicked.add_argument("name", help="name or id of its server")
     reload = command(server, common, "reload", reload_server, "Have a server read its configuration (server 2.10).")
     reload.add_argument("name", help="name or id")
-    server_check.add_commands(server, common)
+    text = "Checks for monitoring: exit status 0 ok, 1 warning, 2 critical, 3 not known."
+    server_check.add_commands(server.add_parser("check", help=text, description=text), common)
 
 
 def run(options: argparse.Namespace) -> None:

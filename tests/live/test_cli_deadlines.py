@@ -49,7 +49,7 @@ WAITS: dict[str, str] = {
     "consumer reset": "S C", "consumer unpin": "S C G", "consumer next": f"S C --wait {WAIT}",
     "kv ls": "B", "kv add": "B", "kv info": "B", "kv get": "B k", "kv put": "B k v", "kv create": "B k v",
     "kv update": "B k v 1", "kv del": "B k -f", "kv purge": "B k -f", "kv history": "B k", "kv compact": "B -f",
-    "kv watch": "B --once", "kv revert": "B k 1 -f",
+    "kv watch": "B --once", "kv edit": "B --history 2", "kv revert": "B k 1 -f",
     "object ls": "B", "object add": "B", "object put": "B FILE", "object get": "B o --output FOLDER",
     "object info": "B o", "object del": "B o -f", "object seal": "B -f",
     "counter get": "x", "counter view": "x", "counter increment": "x", "counter decrement": "x", "counter ls": "x",
@@ -62,20 +62,32 @@ WAITS: dict[str, str] = {
     "account info": "", "account backup": "FOLDER", "account restore": "BACKUPS",
     "server ls": "", "server info": "", "server ping": "", "server report": "jetstream", "server kick": "7 x",
     "server request kick": "7 x",
-    "server ldm": "7 x", "server reload": "x", "server check connection": "",
-    "server check stream": "--stream S", "server check consumer": "--stream S --consumer C",
+    "server ldm": "7 x", "server reload": "x",
+    **{
+        f"{group}check {kind}": words
+        for group in ("server ", "")
+        for kind, words in {
+            "connection": "", "jetstream": "", "stream": "--stream S", "consumer": "--stream S --consumer C",
+            "kv": "--bucket B", "request": "--subject x",
+        }.items()
+    },
 }  # fmt: skip
 
 #: Exit status where it is another than 1. What asks all there are, and hears of none, cannot tell silence from absence.
 STATUS = {
     **dict.fromkeys(("request", "req", "service ls", "service info", "service stats", "service ping"), 3),
-    "server check connection": 2, "server check stream": 3, "server check consumer": 3,
+    **{
+        f"{group}check {kind}": 2 if kind in ("connection", "request") else 3
+        for group in ("server ", "")
+        for kind in ("connection", "jetstream", "stream", "consumer", "kv", "request")
+    },
 }  # fmt: skip
 
 #: These go on until they are ended, or ask no server.
 OTHERS = {
     "sub", "reply", "events", "worker", "bench", "object watch", "server run", "completion",
-    "context ls", "context info", "context select", "context add", "context rm",
+    "context ls", "context info", "context select", "context unselect", "context add", "context copy", "context edit",
+    "context validate", "context rm", "errors lookup", "check credential", "server check credential",
     "backup inspect", "backup verify", "backup extract",
 }  # fmt: skip
 
@@ -83,8 +95,9 @@ OTHERS = {
 def commands(parsed: argparse.ArgumentParser, path: str = "") -> Iterator[str]:
     """Paths of all commands, each in its first spelling."""
     deeper = [action for action in parsed._actions if isinstance(action, argparse._SubParsersAction)]
-    if not deeper:
+    if not deeper or not deeper[0].required:
         yield path
+    if not deeper:
         return
     seen = set()
     for name, made in deeper[0].choices.items():

@@ -284,7 +284,7 @@ def test_checks_for_monitoring_systems(server: NatsServer, js: JetStream) -> Non
     assert cli("nats://127.0.0.1:1", "server", "check", "connection").returncode == 2
     assert cli("nats://127.0.0.1:1", "server", "check", "stream", "--stream", "MON").returncode == 3
     assert cli(server, "server", "check", "stream", "--stream", "MON").returncode == 2
-    assert cli(server, "server", "check", "stream").returncode == 2
+    assert cli(server, "server", "check", "stream").returncode == 3, "wrong usage is not a critical stream"
 
     stream = js.create_stream(StreamConfig(name="MON", subjects=["mon"], storage="memory"))
     js.publish("mon", b"1")
