@@ -11,8 +11,9 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import msgspec
 
 from jsclient.errors import ConfigError
@@ -191,6 +192,15 @@ def justified(text: str, width: int, right: bool = False) -> str:
     return room + text if right else text + room
 
 
+def cut(text: str, width: int) -> str:
+    """The text, or its beginning and an ellipsis."""
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…" if width > 0 else ""
+
+
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], flowing: bool = False) -> None:
     """Columns of text, the most important ones first; figures to the right.
 
@@ -206,7 +216,8 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], flowing: bool = 
         complain(f"the terminal is too narrow for {', '.join(left_out)}; --json has everything")
 
 
-class Column(NamedTuple):
+@attrs.frozen
+class Column:
     title: str
     cells: list[str]
     width: int

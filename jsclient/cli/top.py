@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import attrs
 
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, jetstream, seconds
-from jsclient.cli.output import line, record, size, table
-from jsclient.monitor import Monitor, Snapshot
+from jsclient.cli.output import Column, cut, escaped, fitting, justified, line, record, size, table
+from jsclient.monitor import ConsumerRow, Monitor, Snapshot, StreamRow
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 FIRST: Final = 8
 """Streams that a look begins with, of the 15 that it takes."""
+ABOVE: Final = 2
+BELOW: Final = 2
+"""Lines of the screen above the titles and below the rows."""
 
-HELP: Final = "1 streams  2 consumers  s sort  / filter  q quit"
+HELP: Final = ("q quit", "1 streams", "2 consumers", "/ filter", "up down pgup pgdn scroll")
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -38,10 +43,33 @@ def run(options: argparse.Namespace) -> int:
         if options.once or options.json or not sys.stdout.isatty():
             _once(monitor, options)
         else:
-            import curses
-
-            curses.wrapper(lambda screen: Screen(screen, monitor, options.interval).run())
+            with _terminal() as (screen, red):
+                Screen(screen, monitor, options.interval, red).run()
     return 0
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[tuple[Any, int]]:
+    """(the screen, the style of trouble). Colors lie on the terminal's own background, light or dark."""
+    import curses
+
+    screen = curses.initscr()
+    red = curses.A_BOLD
+    try:
+        curses.noecho()
+        curses.cbreak()
+        screen.keypad(True)
+        with contextlib.suppress(curses.error):
+            curses.curs_set(0)
+        if not os.environ.get("NO_COLOR") and curses.has_colors():
+            curses.start_color()
+            with contextlib.suppress(curses.error):
+                curses.use_default_colors()
+                curses.init_pair(1, curses.COLOR_RED, -1)
+                red |= curses.color_pair(1)
+        yield screen, red
+    finally:
+        curses.endwin()
 
 
 def _once(monitor: Monitor, options: argparse.Namespace) -> None:
@@ -51,9 +79,10 @@ def _once(monitor: Monitor, options: argparse.Namespace) -> None:
     if options.json:
         record(attrs.asdict(snapshot))
         return
-    for title, columns, rows in (("STREAMS", STREAMS, snapshot.streams), ("CONSUMERS", CONSUMERS, snapshot.consumers)):
+    for title, fields, rows in (("STREAMS", STREAMS, snapshot.streams), ("CONSUMERS", CONSUMERS, snapshot.consumers)):
         line(title)
-        table([column[0] for column in columns], [[column[1](row) for column in columns] for row in rows])
+        chosen = arranged(rows, fields, "t", "")
+        table([field.title for field in fields], [[field.text(row) for field in fields] for row in chosen])
 
 
 def spark(history: Sequence[float]) -> str:
@@ -74,70 +103,104 @@ def _eta(value: float | None) -> str:
     return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
 
 
-Column = tuple[str, Callable[[Any], str], Callable[[Any], Any]]
+class Field(NamedTuple):
+    """A column; `key` is the letter that sorts by it."""
 
-STREAMS: Final[tuple[Column, ...]] = (
-    ("STREAM", lambda row: row.name, lambda row: row.name),
-    ("MESSAGES", lambda row: f"{row.messages:,}", lambda row: -row.messages),
-    ("BYTES", lambda row: size(row.bytes), lambda row: -row.bytes),
-    ("IN/S", lambda row: _rate(row.in_per_second), lambda row: -(row.in_per_second or 0)),
-    ("CONSUMERS", lambda row: f"{row.consumers:,}", lambda row: -row.consumers),
-    ("", lambda row: spark(row.history), lambda row: row.name),
-    ("TROUBLE", lambda row: row.trouble, lambda row: (not row.trouble, row.name)),
+    key: str
+    title: str
+    text: Callable[[Any], str]
+    order: Callable[[Any], Any]
+
+
+def _full_name(row: StreamRow | ConsumerRow) -> str:
+    return f"{row.stream}/{row.name}" if isinstance(row, ConsumerRow) else row.name
+
+
+def _amount(key: str, title: str, name: str, text: Callable[[Any], str] = "{:,}".format) -> Field:
+    """A figure; the largest ones come first."""
+    return Field(key, title, lambda row: text(getattr(row, name)), lambda row: -(getattr(row, name) or 0))
+
+
+def _rank(trouble: str) -> int:
+    """Somebody has paused a consumer on purpose: that comes after what nobody wanted."""
+    return 2 if not trouble else 1 if trouble == "paused" else 0
+
+
+def _fields(*figures: Field, first: str, worst: Callable[[Any], int]) -> tuple[Field, ...]:
+    """The most important columns first: a narrow window has no place for the last ones."""
+    return (
+        Field("n", first, _full_name, _full_name),
+        Field("t", "TROUBLE", lambda row: row.trouble, lambda row: (_rank(row.trouble), -worst(row))),
+        *figures,
+        Field("", "LATELY", lambda row: spark(row.history), _full_name),
+    )
+
+
+STREAMS: Final = _fields(
+    _amount("m", "MESSAGES", "messages"),
+    _amount("b", "BYTES", "bytes", size),
+    _amount("i", "IN/S", "in_per_second", _rate),
+    _amount("c", "CONSUMERS", "consumers"),
+    first="STREAM",
+    worst=lambda row: row.messages,
 )
-CONSUMERS: Final[tuple[Column, ...]] = (
-    ("STREAM", lambda row: row.stream, lambda row: (row.stream, row.name)),
-    ("CONSUMER", lambda row: row.name, lambda row: row.name),
-    ("LAG", lambda row: f"{row.lag:,}", lambda row: -row.lag),
-    ("UNACKED", lambda row: f"{row.ack_pending:,}", lambda row: -row.ack_pending),
-    ("REDELIVERED", lambda row: f"{row.redelivered:,}", lambda row: -row.redelivered),
-    ("PULLS", lambda row: f"{row.waiting:,}", lambda row: -row.waiting),
-    ("OUT/S", lambda row: _rate(row.out_per_second), lambda row: -(row.out_per_second or 0)),
-    ("DONE/S", lambda row: _rate(row.done_per_second), lambda row: -(row.done_per_second or 0)),
-    ("EMPTY IN", lambda row: _eta(row.eta), lambda row: -(row.eta or 0)),
-    ("", lambda row: spark(row.history), lambda row: row.name),
-    ("TROUBLE", lambda row: row.trouble, lambda row: (not row.trouble, row.name)),
+CONSUMERS: Final = _fields(
+    _amount("l", "LAG", "lag"),
+    _amount("u", "UNACKED", "ack_pending"),
+    _amount("d", "DONE/S", "done_per_second", _rate),
+    _amount("e", "EMPTY IN", "eta", _eta),
+    _amount("r", "REDELIVERED", "redelivered"),
+    _amount("p", "PULLS", "waiting"),
+    _amount("o", "OUT/S", "out_per_second", _rate),
+    first="CONSUMER",
+    worst=lambda row: row.lag,
 )
 
 
-def on_screen(rows: Sequence[Any], columns: Sequence[Column], sort: int, wanted: str, height: int) -> list[Any]:
-    """The rows that fit below the titles."""
-    chosen = [row for row in rows if wanted in row.name or wanted in getattr(row, "stream", "")]
-    chosen.sort(key=columns[sort][2])
-    return chosen[: max(0, height - 1)]
+def arranged(rows: Sequence[Any], fields: Sequence[Field], sort: str, wanted: str) -> list[Any]:
+    """The rows with `wanted` in their name, in the order of a key."""
+    order = next(field.order for field in fields if field.key == sort)
+    return sorted((row for row in rows if wanted in _full_name(row)), key=lambda row: (order(row), _full_name(row)))
 
 
-def layout(
-    rows: Sequence[Any], columns: Sequence[Column], sort: int, wanted: str, height: int
-) -> list[tuple[str, bool]]:
-    """(text, whether it names a trouble) of each line: the titles and as many rows as fit."""
-    chosen = on_screen(rows, columns, sort, wanted, height)
-    cells = [[column[1](row) for column in columns] for row in chosen]
-    titles = [f"{title}*" if number == sort else title for number, (title, _, _) in enumerate(columns)]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)) for one in [titles, *cells]]
-    troubles = [False, *(bool(row.trouble) for row in chosen)]
-    return list(zip(lines, troubles, strict=True))
+def layout(rows: Sequence[Any], fields: Sequence[Field], sort: str, width: int) -> list[tuple[str, bool]]:
+    """(text, whether it names a trouble) of each line: the titles, then the rows.
+
+    A trouble is never cut. A name that leaves it no room is.
+    """
+    columns = [
+        Column.of(f"{field.title}*" if field.key == sort else field.title, [escaped(field.text(row)) for row in rows])
+        for field in fields
+    ]
+    name, trouble = columns[0], columns[1]
+    if name.width + 2 + trouble.width > width:
+        columns[0] = name = attrs.evolve(name, width=max(width - 2 - trouble.width, 8))
+    chosen = [0, *(1 + number for number in fitting(columns[1:], width - name.width - 2))]
+    lines = []
+    for row in range(-1, len(rows)):
+        cells = [cut(name.at(row), name.width), *(columns[number].at(row) for number in chosen[1:])]
+        parts = [justified(cell, columns[c].width, columns[c].right) for cell, c in zip(cells, chosen, strict=True)]
+        lines.append(("  ".join(parts).rstrip(), row >= 0 and bool(rows[row].trouble)))
+    return lines
 
 
 class Screen:
     """The terminal: draws a snapshot, reads keys while it waits for the next."""
 
-    def __init__(self, screen: Any, monitor: Monitor, interval: float) -> None:
+    def __init__(self, screen: Any, monitor: Monitor, interval: float, red: int) -> None:
         self._screen = screen
         self._monitor = monitor
         self._interval = interval
+        self._red = red
         self._consumers = False
-        self._sort = {False: 0, True: 2}
+        self._sort = {False: "t", True: "t"}
+        self._first = 0
         self._filter = ""
         self._typing = False
         self._last: Snapshot | None = None
         self._error = ""
 
     def run(self) -> None:
-        import curses
-
-        curses.curs_set(0)
         while True:
             try:
                 self._monitor.first = self._seen()
@@ -150,37 +213,75 @@ class Screen:
             while (left := end - time.monotonic()) > 0:
                 self._draw()
                 self._screen.timeout(int(left * 1000) + 1)
-                if not self._key(self._screen.getch()):
+                if not self._key(self._read()):
                     return
+
+    @property
+    def _fields(self) -> tuple[Field, ...]:
+        return CONSUMERS if self._consumers else STREAMS
+
+    @property
+    def _room(self) -> int:
+        """Rows that fit on the screen."""
+        return max(1, int(self._screen.getmaxyx()[0]) - ABOVE - 1 - BELOW)
+
+    def _rows(self) -> list[Any]:
+        """All rows of the view, in order; clamps what the screen begins with."""
+        if self._last is None:
+            return []
+        found: Sequence[Any] = self._last.consumers if self._consumers else self._last.streams
+        rows = arranged(found, self._fields, self._sort[self._consumers], self._filter)
+        self._first = max(0, min(self._first, len(rows) - self._room))
+        return rows
 
     def _seen(self) -> list[str]:
         """Streams of the consumers on the screen: they are looked at each time, and the others still get their turn."""
-        if self._last is None or not self._consumers:
+        if not self._consumers:
             return []
-        height = self._screen.getmaxyx()[0] - 3
-        rows = on_screen(self._last.consumers, CONSUMERS, self._sort[True], self._filter, height)
+        rows = self._rows()[self._first : self._first + self._room]
         return list(dict.fromkeys(row.stream for row in rows))[:FIRST]
 
-    def _key(self, key: int) -> bool:
+    def _read(self) -> str | int | None:
+        """A character, the number of another key, or None if none came in time."""
+        import curses
+
+        try:
+            key: str | int = self._screen.get_wch()
+        except curses.error:
+            return None
+        return key
+
+    def _key(self, key: str | int | None) -> bool:
         """Act on a key; False ends it."""
-        if key < 0:
-            return True
-        if self._typing:
-            if key in (10, 13, 27):
-                self._typing = False
-            elif key in (8, 127, 263):
+        import curses
+
+        scrolls = {
+            curses.KEY_UP: -1,
+            curses.KEY_DOWN: 1,
+            curses.KEY_PPAGE: -self._room,
+            curses.KEY_NPAGE: self._room,
+            curses.KEY_HOME: -sys.maxsize,
+            curses.KEY_END: sys.maxsize,
+        }
+        if isinstance(key, int):
+            self._first += scrolls.get(key, 0)
+            if self._typing and key == curses.KEY_BACKSPACE:
                 self._filter = self._filter[:-1]
-            elif 32 <= key < 127:
-                self._filter += chr(key)
-        elif key in (ord("q"), 27):
+        elif key is not None and self._typing:
+            if key in "\n\r\x1b":
+                self._typing = False
+            elif key in "\b\x7f":
+                self._filter = self._filter[:-1]
+            elif key.isprintable():
+                self._filter += key
+        elif key == "q":
             return False
-        elif key in (ord("1"), ord("2")):
-            self._consumers = key == ord("2")
-        elif key == ord("s"):
-            columns = CONSUMERS if self._consumers else STREAMS
-            self._sort[self._consumers] = (self._sort[self._consumers] + 1) % len(columns)
-        elif key == ord("/"):
-            self._typing, self._filter = True, ""
+        elif key in ("1", "2"):
+            self._consumers, self._first = key == "2", 0
+        elif key == "/":
+            self._typing, self._filter, self._first = True, "", 0
+        elif key and any(field.key == key for field in self._fields):
+            self._sort[self._consumers], self._first = key, 0
         return True
 
     def _draw(self) -> None:
@@ -188,35 +289,48 @@ class Screen:
 
         height, width = self._screen.getmaxyx()
         self._screen.erase()
-        snapshot = self._last
-        head = "no answer yet" if snapshot is None else _head(snapshot)
-        self._put(0, head + (f"   {self._error}" if self._error else ""), width, curses.A_BOLD)
-        if snapshot is not None:
-            columns = CONSUMERS if self._consumers else STREAMS
-            rows: Sequence[Any] = snapshot.consumers if self._consumers else snapshot.streams
-            lines = layout(rows, columns, self._sort[self._consumers], self._filter, height - 3)
-            for number, (text, trouble) in enumerate(lines, 2):
-                style = curses.A_UNDERLINE if number == 2 else curses.A_STANDOUT if trouble else curses.A_NORMAL
-                self._put(number, text, width, style)
-        foot = f"/{self._filter}" if self._typing or self._filter else HELP
-        self._put(height - 1, foot, width, curses.A_DIM)
+        rows = self._rows()
+        on_screen = rows[self._first : self._first + self._room]
+        head = "no answer yet" if self._last is None else _head(self._last, width - 1)
+        self._put(0, self._error or head, self._red if self._error else curses.A_BOLD)
+        for number, (text, trouble) in enumerate(
+            layout(on_screen, self._fields, self._sort[self._consumers], width - 1), ABOVE
+        ):
+            title = curses.A_BOLD | curses.A_UNDERLINE
+            self._put(number, text, title if number == ABOVE else self._red if trouble else curses.A_NORMAL)
+        keys = [f"{field.key} {field.title.lower()}" for field in self._fields if field.key]
+        self._put(height - 2, _joined(["sort by", *keys], width - 1), curses.A_NORMAL)
+        shown = f"{min(len(rows), self._first + 1)}-{self._first + len(on_screen)} of {len(rows)}"
+        wanted = [f"/{self._filter}"] if self._typing or self._filter else []
+        self._put(height - 1, _joined([shown, *wanted, *HELP], width - 1), curses.A_NORMAL)
         self._screen.refresh()
 
-    def _put(self, row: int, text: str, width: int, style: int) -> None:
+    def _put(self, row: int, text: str, style: int) -> None:
         import curses
 
-        try:
-            self._screen.addnstr(row, 0, text, max(0, width - 1), style)
-        except curses.error:  # the window has become smaller meanwhile
-            return
+        with contextlib.suppress(curses.error):  # the window has become smaller meanwhile
+            self._screen.addstr(row, 0, cut(escaped(text), self._screen.getmaxyx()[1] - 1), style)
 
 
-def _head(snapshot: Snapshot) -> str:
+def _joined(parts: Sequence[str], width: int) -> str:
+    """As many of the parts as fit, the first ones first."""
+    columns = [Column(part, [], len(part), False) for part in parts]
+    return "  ".join(parts[number] for number in fitting(columns, width))
+
+
+def _head(snapshot: Snapshot, width: int) -> str:
     rate = sum(row.in_per_second or 0 for row in snapshot.streams)
     lag = sum(row.lag for row in snapshot.consumers)
     rows: list[Any] = [*snapshot.streams, *snapshot.consumers]
     trouble = sum(bool(row.trouble) for row in rows)
-    return (
-        f"{len(snapshot.streams)} streams  {len(snapshot.consumers)} consumers  in {rate:,.0f}/s  lag {lag:,}  "
-        f"{trouble} in trouble  ({snapshot.requests} requests)"
+    return _joined(
+        [
+            f"{trouble} in trouble",
+            f"{len(snapshot.streams)} streams",
+            f"{len(snapshot.consumers)} consumers",
+            f"in {rate:,.0f}/s",
+            f"lag {lag:,}",
+            f"({snapshot.requests} requests)",
+        ],
+        width,
     )

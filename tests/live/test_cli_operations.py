@@ -21,7 +21,6 @@ from tests.live.test_cli import cli, environ, lines
 
 import jsclient
 from jsclient import coordination, errors, services
-from jsclient.cli.top import CONSUMERS, STREAMS, layout, spark
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.monitor import Monitor
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -343,27 +342,6 @@ def test_a_monitor_knows_rates_and_lag_with_few_requests(js: JetStream) -> None:
     js.delete_stream("M7")
     third = monitor.snapshot()
     assert not [row for row in third.consumers if row.stream == "M7"]
-
-
-def test_the_view_fits_the_screen(js: JetStream) -> None:
-    for number in range(5):
-        js.create_stream(StreamConfig(name=f"V{number}", storage="memory"))
-    js.create_consumer("V1", ConsumerConfig(durable_name="c"))
-    js.publish("V1", b"x")
-    monitor = Monitor(js)
-    snapshot = monitor.snapshot()
-    drawn = layout(snapshot.streams, STREAMS, 1, "", 4)
-    assert len(drawn) == 4
-    assert drawn[1][0].startswith("V1")  # most messages first
-    assert len(layout(snapshot.streams, STREAMS, 0, "V3", 10)) == 2
-    ((_, _), (text, trouble)) = layout(snapshot.consumers, CONSUMERS, 2, "", 10)
-    assert trouble
-    assert "nobody pulls" in text
-    assert spark([0, 5, 10]) == "▁▅█"
-    once = cli(js.nc.connected_url, "top", "--once", "--interval", "0.1")
-    assert "CONSUMERS" in once.stdout
-    (plain,) = lines(cli(js.nc.connected_url, "top", "--json", "--interval", "0.1"))
-    assert len(plain["streams"]) == 5
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
