@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jsclient.declared import arguments
 from jsclient.own_protocol import hidden as _hidden
 
 if _why := _hidden():
@@ -26,6 +25,7 @@ from jsclient._transport import TlsState
 from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
+from jsclient.declared import arguments
 from jsclient.hints import Unpack
 from jsclient.message import Msg
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions

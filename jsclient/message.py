@@ -18,6 +18,16 @@ Payload: TypeAlias = bytes | bytearray | memoryview | str
 HeadersLike = Mapping[str, str | Iterable[str]] | protocol.Headers
 
 
+def headers_of(block: bytes | None) -> protocol.Headers:
+    """The headers in a received block; raises MalformedHeaders."""
+    if block is None:
+        return protocol.Headers()
+    try:
+        return protocol.Headers.decode(block)
+    except protocol.MalformedHeaders as error:
+        raise errors.MalformedHeaders(error.what) from None
+
+
 @described
 class Msg(protocol.Msg, gc=False):
     """One message: `subject`, `reply` ("" when none), `data`, `headers` (empty when none), `status`.
@@ -27,6 +37,11 @@ class Msg(protocol.Msg, gc=False):
 
     connection: Any = None
     """The connection on which it came: `respond` publishes there."""
+
+    @property
+    def headers(self) -> protocol.Headers:
+        """As in `protocol.Msg`, with an error of jsclient."""
+        return headers_of(self.raw_headers)
 
     def __repr__(self) -> str:
         reply = f", reply={self.reply!r}" if self.raw_reply else ""

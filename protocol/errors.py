@@ -77,7 +77,7 @@ class InvalidInfo(ProtocolError):
 
 
 class MalformedHeaders(ProtocolError):
-    """The header block of one message cannot be read; the stream itself is intact."""
+    """The header block of one message does not begin with `NATS/1.0`; the stream itself is intact."""
 
     meaning = "Only this message is affected: its payload is whole, and the messages behind it are read."
     advice = "Correct its sender; its payload can be used without the headers."

@@ -54,8 +54,8 @@ class Msg(msgspec.Struct, gc=False):
     def headers(self) -> Headers:
         """Empty when the message has none. Decoded at every access: keep it in a local variable.
 
-        Raises MalformedHeaders when the publisher sent a broken block: the server passes it on unread,
-        so it is an error of this message and not of the connection.
+        Leaves out lines without a name and a colon. Raises MalformedHeaders for a block that does not begin with
+        `NATS/1.0`: the server passes on unread what a publisher sends. `raw_headers` has the bytes.
         """
         raw = self.raw_headers
         return Headers() if raw is None else Headers.decode(raw)

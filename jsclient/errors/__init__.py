@@ -7,6 +7,7 @@
     |   +-- InvalidHeader                   header name or value
     |   +-- PayloadTooLarge                 more than max_payload, or than the limits of a stream
     |   +-- EncodeFailed                    a value that the codec cannot write
+    +-- MalformedHeaders                    a received header block that does not begin with NATS/1.0
     +-- DecodeFailed (ValueError)           bytes that are not of the type that was asked for
     +-- Reentered (RuntimeError)            called where it would wait for its own thread (signal handler, finalizer)
     +-- NotSupported                        the server is too old for what was asked, or would silently ignore it

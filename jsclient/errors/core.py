@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import protocol
+
 
 class JsClientError(Exception):
     """Base of every exception that jsclient raises on purpose.
@@ -79,6 +81,13 @@ class InvalidName(ConfigError):
 
 class InvalidHeader(ConfigError):
     """A header name or value that must not reach the wire."""
+
+
+class MalformedHeaders(JsClientError, protocol.MalformedHeaders):
+    """The header block of a received message does not begin with `NATS/1.0`, so its headers cannot be read."""
+
+    meaning: str = protocol.MalformedHeaders.meaning
+    advice: str = protocol.MalformedHeaders.advice
 
 
 class PayloadTooLarge(ConfigError):

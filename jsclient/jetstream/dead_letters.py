@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.jetstream.api.headers import MSG_ID
+from jsclient.jetstream.api.headers import MSG_ID, readable
 from jsclient.jetstream.message import timestamp_ns
 from jsclient.nuid import next_nuid
 from jsclient.threads import Thread
@@ -162,8 +162,9 @@ def is_stored(
     deadline = Deadline.of(timeout, js.api.timeout)
     stream = in_domain(js, ack.domain).stream(ack.stream, fetch_info=False)
     stored = stream.get_msg(ack.seq, direct=False, timeout=deadline.at_most(LOOK))
-    same = stored.data == data and stored.headers.get(MSG_ID) == message_id
-    return same and all(stored.headers.get(name) == headers.get(name) for name in compared)
+    found = readable(stored)
+    same = stored.data == data and found.get(MSG_ID) == message_id
+    return same and all(found.get(name) == headers.get(name) for name in compared)
 
 
 class Looks:

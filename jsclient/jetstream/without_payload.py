@@ -45,7 +45,7 @@ def payload_of(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT)
         return message.msg.payload
     try:
         meta = message.metadata
-        stored = from_leader(js.api, meta.stream, {"seq": meta.stream_seq}, timeout, broken_headers=True)
+        stored = from_leader(js.api, meta.stream, {"seq": meta.stream_seq}, timeout)
     except (errors.MessageNotFound, errors.ConnectionClosed):
         raise
     except errors.JsClientError as error:

@@ -35,13 +35,21 @@ from jsclient.errors import (
     WrongLastSequence,
 )
 from jsclient.jetstream import JetStream, StreamInfo
-from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT, readable
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.config import KeyValueStatus
-from jsclient.keyvalue.entry import OPERATION_HEADER, KeyValueEntry, Operation, age, direct_fields, operation_of
+from jsclient.keyvalue.entry import (
+    OPERATION_HEADER,
+    SEQUENCE,
+    KeyValueEntry,
+    Operation,
+    age,
+    direct_fields,
+    operation_of,
+)
 from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
 from jsclient.keyvalue.keys import (
     ALL_KEYS,
@@ -229,7 +237,7 @@ class KeyValue:
 
     def _from_direct(self, key: str, reply: Msg) -> KeyValueEntry:
         block = reply.raw_headers
-        if block is None or not block.startswith(b"NATS/1.0\r\n"):
+        if block is None or (reply.status is not None and SEQUENCE not in block):
             self._refused(key, reply)
         subject, revision, stamp, operation = direct_fields(block, reply)
         if subject != (self._prefix + key).encode():
@@ -256,7 +264,7 @@ class KeyValue:
             key,
             message.data,
             message.seq,
-            operation_of(message.headers),
+            operation_of(readable(message)),
             0,
             b"" if message.time is None else format_time(message.time).encode(),
         )
@@ -329,7 +337,7 @@ class KeyValue:
                     raise NotStored(f"{text} had one; which could not be read in time ({unread})") from error
                 if last is not None and _is_own(last, own):
                     return last.seq  # a server that was no leader any more refused it, or a copy of it
-                if last is not None and operation_of(last.headers) is Operation.PUT:
+                if last is not None and operation_of(readable(last)) is Operation.PUT:
                     raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r}", self.bucket, key) from error
                 # Deleted keys leave a marker, and the new value must follow exactly that one.
                 expected = 0 if last is None else last.seq
@@ -617,7 +625,7 @@ class KeyValue:
 
 
 def _is_own(message: RawStreamMsg, own: str) -> bool:
-    return message.headers.get(MSG_ID) == own
+    return readable(message).get(MSG_ID) == own
 
 
 hints.given(KeyValue)

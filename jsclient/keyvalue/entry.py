@@ -24,7 +24,7 @@ OPERATION_HEADER: Final = "KV-Operation"
 OPERATION_BYTES: Final = OPERATION_HEADER.encode()
 MARKER_BYTES: Final = names.MARKER_REASON.encode()
 _SUBJECT: Final = names.SUBJECT.encode()
-_SEQUENCE: Final = names.SEQUENCE.encode()
+SEQUENCE: Final = names.SEQUENCE.encode()
 _TIME_STAMP: Final = names.TIME_STAMP.encode()
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -144,7 +144,7 @@ def direct_fields(block: bytes, message: Msg) -> tuple[bytes, bytes, bytes, Oper
         return subject, sequence, stamp, Operation.PUT
     return (
         field(block, _SUBJECT),
-        field(block, _SEQUENCE),
+        field(block, SEQUENCE),
         field(block, _TIME_STAMP),
         operation_of_message(message),
     )

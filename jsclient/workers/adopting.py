@@ -11,7 +11,7 @@ from jsclient.durations import Timeout
 from jsclient.jetstream import JetStream, RawStreamMsg, Stream
 from jsclient.jetstream import dead_letters as names
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated
-from jsclient.jetstream.api.headers import MSG_ID
+from jsclient.jetstream.api.headers import MSG_ID, readable
 from jsclient.jetstream.api.stored_messages import from_leader
 from protocol import Headers
 
@@ -59,7 +59,7 @@ class Adopting:
         if message is None:
             pairs.append((names.LOST, "true"))
         else:
-            kept = message.headers.sendable().items()
+            kept = readable(message).sendable().items()
             pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", _LETTER))]
         pairs += [
             (names.REASON, names.one_line(reason)[: names.MAX_REASON]),
@@ -93,7 +93,7 @@ class Adopting:
             if made is not None and told.timestamp is not None and made > told.timestamp:
                 return None
             request = {"seq": told.stream_seq}
-            return from_leader(origin.api, stream.name, request, self._timeout, broken_headers=True)
+            return from_leader(origin.api, stream.name, request, self._timeout)
         except (errors.MessageNotFound, errors.StreamNotFound):
             return None
 
@@ -120,7 +120,7 @@ class Adopting:
         while page := list(self._letters.get_batch(_PAGE, seq=seq, subject=self._known_on, timeout=self._timeout)):
             for message in page:
                 if message.time is not None:
-                    key = (message.headers.get(MSG_ID) or "").rpartition(".")[0]
+                    key = (readable(message).get(MSG_ID) or "").rpartition(".")[0]
                     found.setdefault(key, []).append(message.time)
             seq = page[-1].seq + 1
         return found

@@ -32,6 +32,7 @@ from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
+from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.without_payload import payload_of
 from jsclient.shared_options import with_shared_options
 from jsclient.workers import dead_letters as names
@@ -429,12 +430,12 @@ def _json(plain: dict[str, Any]) -> bytes:
 
 def is_letter(message: RawStreamMsg) -> bool:
     """Other messages of the stream must not be replayed or purged as letters."""
-    return any(name.startswith(_LETTER) for name, _ in message.headers.items())
+    return any(name.startswith(_LETTER) for name, _ in readable(message).items())
 
 
 def letter_of(message: RawStreamMsg) -> Letter:
     """A stored message as a letter; what its headers do not say is empty."""
-    headers = message.headers
+    headers = readable(message)
     kept = [pair for pair in headers.items() if not pair[0].startswith((_LETTER, "Nats-"))]
     return Letter(
         seq=message.seq,

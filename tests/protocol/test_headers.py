@@ -136,21 +136,31 @@ def test_what_must_not_be_sent_is_read_and_not_written(line: bytes) -> None:
     "block",
     [
         b"",
-        b"NATS/1.0",
-        b"NATS/1.0\r\n",
-        b"NATS/1.0\r\nA: b\r\n",
         b"NATS/2.0\r\n\r\n",
         b"NATS/1.01\r\n\r\n",
         b"nats/1.0\r\n\r\n",
-        b"NATS/1.0\r\nno colon\r\n\r\n",
-        b"NATS/1.0\r\n: no name\r\n\r\n",
-        b"NATS/1.0\r\n\r\nA: b\r\n\r\n",
-        b"NATS/1.0\r\nA: b\r\n folded\r\n\r\n",
+        b"A: b\r\n\r\n",
     ],
 )
 def test_malformed_blocks(block: bytes) -> None:
     with pytest.raises(MalformedHeaders):
         Headers.decode(block)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"NATS/1.0\r\nA: b",
+        b"NATS/1.0\r\nA: b\r\n",
+        b"NATS/1.0\r\nno colon\r\nA: b\r\n\r\n",
+        b"NATS/1.0\r\n: no name\r\nA: b\r\n\r\n",
+        b"NATS/1.0\r\n\r\nA: b\r\n\r\n",
+        b"NATS/1.0\r\nA: b\r\n folded\r\n\r\n",
+        b"NATS/1.0 503 No: Responders\r\nA: b\r\n\r\n",
+    ],
+)
+def test_lines_that_are_no_headers_are_left_out(block: bytes) -> None:
+    assert Headers.decode(block).items() == [("A", "b")]
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_what_a_message_tells() -> None:
     assert (bare.reply, bare.headers, bare.status) == ("", Headers(), None)
 
 
-@pytest.mark.parametrize("block", [b"", b"abcd", b"NATS/1.0", b"NATS/1.0\r\nx\r\n\r\n", b"NATS/1.1 404\r\n\r\n"])
+@pytest.mark.parametrize("block", [b"", b"abcd", b"NATS/1.01", b"nats/1.0\r\nx: y\r\n\r\n", b"NATS/1.1 404\r\n\r\n"])
 def test_a_broken_header_block_is_an_error_of_its_message_only(block: bytes) -> None:
     """nats-server passes on whatever a publisher calls headers: it must not cost us the connection."""
     frame = b"HMSG a 1 %d %d\r\n%b\r\n" % (len(block), len(block), block)

@@ -103,7 +103,7 @@ def test_error_responses_are_seen() -> None:
 
 def test_an_answer_with_broken_headers_may_be_an_error() -> None:
     with pytest.raises(errors.ServiceError, match="cannot be read"):
-        check_response(Msg(b"s", b"1", None, b"body", b"NATS/1.0\r\nno colon\r\n\r\n"))
+        check_response(Msg(b"s", b"1", None, b"body", b"no version\r\n\r\n"))
 
 
 def test_texts_of_errors_fit_into_a_header() -> None:

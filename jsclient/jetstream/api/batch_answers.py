@@ -133,8 +133,8 @@ class BatchGets:
 
 # The headers that the server puts behind the stored ones, in this order (2.9 to 2.15); the last two only in batches.
 # Headers of the same names that were stored with the message (republished or forged ones) come first and stay.
-_OWN = re.compile(
-    rb"\r\nNats-Stream: ?([^\r]*)\r\n"
+_FIELDS = (
+    rb"Nats-Stream: ?([^\r]*)\r\n"
     rb"Nats-Subject: ?([^\r]*)\r\n"
     rb"Nats-Sequence: ?(\d+)\r\n"
     rb"Nats-Time-Stamp: ?([^\r]*)\r\n"
@@ -142,6 +142,9 @@ _OWN = re.compile(
     rb"(?:Nats-Last-Sequence: ?(\d+)\r\n)?"
     rb"\r\n\Z"
 )
+_OWN = re.compile(rb"\r\n" + _FIELDS)
+_CUT = re.compile(_FIELDS)
+"""Behind a stored block without its end: the server cuts two bytes off, so the last stored line is not whole."""
 _STREAM: Final = header_names.STREAM.encode()
 _SUBJECT: Final = header_names.SUBJECT.encode()
 _SEQUENCE: Final = header_names.SEQUENCE.encode()
@@ -158,10 +161,14 @@ def parts_of(message: protocol.Msg) -> Parts:
     """Take the server's own headers off; ValueError when they are not there."""
     block = message.raw_headers or b""
     found = _OWN.match(block, 8) or _OWN.search(block)
-    if found is None:
+    if found is not None:
+        rest = block[: found.start()] + b"\r\n\r\n"
+    elif found := _CUT.search(block):
+        whole = block.rfind(b"\r\n", 0, found.start())
+        rest = block[:whole] + b"\r\n\r\n" if whole > 0 else EMPTY_BLOCK
+    else:
         return _parts_in_any_order(block)
     stream, subject, sequence, time, pending, previous = found.groups()
-    rest = block[: found.start()] + b"\r\n\r\n"
     return Parts(
         stream,
         subject,

@@ -154,23 +154,20 @@ def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tu
         for answer in js.nc.request_many(subject, model_base.encode(request), timeout=deadline.remaining()):
             if answer.status is not None:
                 _check_end(answer, stream.name)
-                _check_follows(answer, previous)
+                if header_names.LAST_SEQUENCE in answer.headers:
+                    check_follows(_number(answer, header_names.LAST_SEQUENCE), previous)
                 return messages, answer
-            _check_follows(answer, previous)
-            messages.append(stored_messages.stored_message(answer))
-            previous = messages[-1].seq
-            if header_names.NUM_PENDING not in header_names.readable(answer):
+            parts = stored_messages.taken_apart(answer)
+            check_follows(parts.previous, previous)
+            messages.append(stored_messages.from_parts(parts, answer.payload))
+            previous = parts.sequence
+            if parts.pending is None:
                 raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")
     except NoResponders as error:
         raise JetStreamUnavailable(
             f"nobody answers on {subject!r}: no such stream, no direct gets on it, or no leader", subject
         ) from error
     raise RequestTimeout(f"the answer from {subject!r} was not complete in time ({len(messages)} messages came)")
-
-
-def _check_follows(answer: Msg, previous: int) -> None:
-    if header_names.LAST_SEQUENCE in header_names.readable(answer):
-        check_follows(_number(answer, header_names.LAST_SEQUENCE), previous)
 
 
 def _check_end(answer: Msg, stream: str) -> None:
@@ -183,7 +180,7 @@ def _check_end(answer: Msg, stream: str) -> None:
 
 
 def _number(message: Msg, name: str) -> int:
-    text = header_names.readable(message).get(name, "0")
+    text = message.headers.get(name, "0")
     return int(text) if text and text.isdigit() else 0
 
 

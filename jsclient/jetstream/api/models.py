@@ -48,6 +48,7 @@ from jsclient.jetstream.api.models_stream import (
     StreamState,
     SubjectTransform,
 )
+from jsclient.message import headers_of
 from protocol import Headers
 from protocol.described import described
 
@@ -136,10 +137,15 @@ class RawStreamMsg(msgspec.Struct, kw_only=True, frozen=True):
     """The payload."""
     time: dt.datetime | None
     """When it was stored, by the server's clock (UTC); None where the server does not say it."""
-    headers: Headers = msgspec.field(default_factory=Headers)
-    """Its headers, empty when it has none."""
+    raw_headers: bytes | None = None
+    """Its header block as bytes; None when it has none."""
     stream: str = ""
     """The stream that holds it."""
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers, empty when it has none; raises MalformedHeaders as `Msg.headers` does."""
+        return headers_of(self.raw_headers)
 
 
 class AccountLimits(OpenWire, kw_only=True, frozen=True):

@@ -9,55 +9,39 @@ from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders
 from jsclient.jetstream.api import batch_answers, model_base
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
-from protocol import Headers, MalformedHeaders, Msg, has_wildcard
+from protocol import Msg, has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.requests import Api
 
-_ADDED: Final = frozenset(
-    (names.STREAM, names.SUBJECT, names.SEQUENCE, names.TIME_STAMP, names.NUM_PENDING, names.LAST_SEQUENCE)
-)
+_NAMES_SEQUENCE: Final = f"{names.SEQUENCE}:".encode()
 
 SILENCE: Final = 1.0
 """Seconds after which a server that may be too old to say no is taken to have said it."""
 
 
-def from_leader(
-    api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT, *, broken_headers: bool = False
-) -> RawStreamMsg:
+def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
     """Ask the stream's leader: consistent with what was acknowledged before."""
     answer = api.request(f"STREAM.MSG.GET.{stream}", request, MessageResponse, timeout=timeout, read=True)
-    return from_response(answer, stream, broken_headers=broken_headers)
+    return from_response(answer, stream)
 
 
-def from_response(answer: MessageResponse, stream: str, *, broken_headers: bool = False) -> RawStreamMsg:
-    """The message in a leader's answer. `broken_headers` reads a message without them if they cannot be read."""
+def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
+    """The message in a leader's answer."""
     stored = answer.message
-    # The block is as it was on the wire: let the protocol package read it as such.
-    block = Msg(b"", b"", None, b"", stored.hdrs or None)
     try:
         return RawStreamMsg(
             subject=stored.subject,
             seq=stored.seq,
             data=stored.data,
             time=model_base.parse_time(stored.time) if stored.time else None,
-            headers=names.readable(block) if broken_headers else block.headers,
+            raw_headers=stored.hdrs or None,
             stream=stream,
         )
-    except MalformedHeaders as error:
-        raise _broken(f"message {stored.seq} of stream {stream!r}", error, stored.data) from error
     except ValueError as error:
         raise BadResponse(
             f"message {stored.seq} of stream {stream!r} cannot be read: {brief(error)}", stored.data
         ) from error
-
-
-def _broken(what: str, error: MalformedHeaders, data: bytes) -> BadResponse:
-    return BadResponse(
-        f"{what} cannot be read, because its publisher sent broken headers ({brief(error)}). The stream is unchanged. "
-        "A consumer delivers such a message.",
-        data,
-    )
 
 
 def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
@@ -69,7 +53,8 @@ def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DE
         # Permissions can be given by subject in this form.
         operation, body = f"{operation}.{subject}", None
     message = api.request_raw(operation, body, timeout=timeout, read=True)
-    check_status(message, stream)
+    if _NAMES_SEQUENCE not in (message.raw_headers or b""):  # before 2.11 a message may be stored with a status
+        check_status(message, stream)
     return stored_message(message)
 
 
@@ -86,49 +71,34 @@ def check_status(message: Msg, stream: str) -> None:
 
 
 def stored_message(message: Msg) -> RawStreamMsg:
-    """A direct get's answer; what the server put behind the stored headers is taken out again.
+    """A direct get's answer; what the server put behind the stored headers is taken out again."""
+    return from_parts(taken_apart(message), message.payload)
 
-    The last header of a name is the server's: a republished message that was stored again has the same names in it.
-    """
+
+def taken_apart(message: Msg) -> batch_answers.Parts:
+    """The server's own headers of a direct get's answer, and the stored ones."""
     try:
-        headers = message.headers
-    except MalformedHeaders as error:
-        raise _broken(_place_of(message), error, message.payload) from error
-    try:
-        kept, added = _split(headers)
-        return RawStreamMsg(
-            subject=added[names.SUBJECT],
-            seq=int(added[names.SEQUENCE]),
-            data=message.payload,
-            time=model_base.parse_time(added[names.TIME_STAMP]),
-            headers=kept,
-            stream=added[names.STREAM],
-        )
-    except (ValueError, KeyError) as error:
+        return batch_answers.parts_of(message)
+    except ValueError as error:
         raise BadResponse(
             f"a direct get was answered without the stream's headers: {brief(error)}", message.payload
         ) from error
 
 
-def _place_of(message: Msg) -> str:
-    """Which stored message it is, where its other headers cannot be read."""
+def from_parts(parts: batch_answers.Parts, data: bytes) -> RawStreamMsg:
+    """The stored message."""
     try:
-        parts = batch_answers.parts_of(message)
-    except ValueError:
-        return "a message"
-    return f"message {parts.sequence} of stream {parts.stream.decode('utf-8', 'replace')!r}"
-
-
-def _split(found: Headers) -> tuple[Headers, dict[str, str]]:
-    """The stored headers, and those that the server added."""
-    added: dict[str, str] = {}
-    kept = []
-    for name, value in reversed(found.items()):
-        if name in _ADDED and name not in added:
-            added[name] = value
-        else:
-            kept.append((name, value))
-    return Headers.received(kept[::-1]), added
+        time = model_base.parse_time(parts.time.decode())
+    except ValueError as error:
+        raise BadResponse(f"a direct get was answered with the time {parts.time!r}: {brief(error)}", data) from error
+    return RawStreamMsg(
+        subject=parts.subject.decode("utf-8", "surrogateescape"),
+        seq=parts.sequence,
+        data=data,
+        time=time,
+        raw_headers=parts.headers,
+        stream=parts.stream.decode("utf-8", "surrogateescape"),
+    )
 
 
 class Reader:

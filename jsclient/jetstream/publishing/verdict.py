@@ -140,7 +140,7 @@ def sight(published: Published, found: RawStreamMsg | None) -> Sight:
     """What a look has shown."""
     if found is None:
         return Sight.NOTHING
-    headers = found.headers
+    headers = names.readable(found)
     mark = published.mark
     if mark is not None and headers.get(mark[0]) == mark[1]:
         return Sight.OURS
