@@ -105,8 +105,6 @@ class NamingError(InvalidArgument):
 class InvalidHeader(InvalidArgument):
     """A header name or value that would break the header block."""
 
-    advice = "Use another name; encode the value, for example in base64, if it needs these characters."
-
 
 class LineTooLong(InvalidArgument):
     """The control line would exceed what the server reads (4096 bytes by default); it would close the connection."""

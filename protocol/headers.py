@@ -195,7 +195,9 @@ class Headers(MutableMapping[str, str]):
         try:
             return "".join(lines).encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise InvalidHeader(f"a header value cannot be encoded as UTF-8: {error}") from None
+            raise InvalidHeader(
+                f"a header value cannot be encoded as UTF-8: {error}; encode the bytes in base64"
+            ) from None
 
     @classmethod
     def decode(cls, block: bytes) -> Headers:
@@ -240,6 +242,8 @@ def _checked(name: str, value: str) -> tuple[str, str]:
     if not _NAME.fullmatch(name):
         raise InvalidHeader(f"header name must be printable ASCII without blanks and ':': {name!r:.60}")
     if _BAD_VALUE.search(value):
-        raise InvalidHeader(f"value of header {name!r} must not contain CR, LF or NUL: {value!r:.60}")
+        raise InvalidHeader(
+            f"value of header {name!r} must not contain CR, LF or NUL: {value!r:.60}; encode it in base64"
+        )
     # Plain str from here on: what was checked is what an f-string writes, also for an enum of str since Python 3.12.
     return str.__str__(name), str.__str__(value)

@@ -4,6 +4,7 @@ import copy
 import enum
 import pickle
 from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -251,3 +252,15 @@ def test_an_enum_of_str_is_written_as_its_value() -> None:
     assert encode_plain({"full": Code.FULL}) is None
     assert encode_plain({"full": "full"}) == block
     assert encode_plain({Code.FULL: "full"}) is None  # also a known name
+
+
+@pytest.mark.parametrize("block", [b"NATS/1.0\r\nA: b\r\n\r\n", 7, ["A"], {"A": 1}])
+def test_the_advice_fits_a_wrong_type(block: Any) -> None:
+    with pytest.raises(InvalidHeader) as caught:
+        Headers(block).encode()
+    assert "base64" not in str(caught.value)
+
+
+def test_the_advice_fits_a_value_that_cannot_be_sent() -> None:
+    with pytest.raises(InvalidHeader, match="base64"):
+        Headers({"A": "b\r\nc"}).encode()

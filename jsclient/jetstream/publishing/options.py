@@ -13,7 +13,7 @@ from typing import TypeVar as _TypeVar
 
 from jsclient import checks, declared, hints
 from jsclient.durations import DEFAULT, Timeout
-from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge
+from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge, brief
 from jsclient.jetstream.api import headers as names
 from protocol import Headers
 from protocol.described import described
@@ -155,7 +155,7 @@ def _set(headers: Headers, name: str, value: str) -> None:
     try:
         headers[name] = value
     except ValueError as error:
-        raise InvalidHeader(str(error)) from None
+        raise InvalidHeader(brief(error)) from None
 
 
 def _copy(headers: HeadersLike | None) -> Headers:
@@ -164,7 +164,7 @@ def _copy(headers: HeadersLike | None) -> Headers:
     try:
         return Headers(headers or ())  # type: ignore[arg-type]
     except ValueError as error:
-        raise InvalidHeader(str(error)) from None
+        raise InvalidHeader(brief(error)) from None
 
 
 def _sequence(option: str, name: str) -> Any:
