@@ -644,6 +644,11 @@ class Consumer(PullSource):
         """Let another client of the priority group take over (server 2.11)."""
         consumer_requests.unpin(self.js, self.stream_name, self.name, group, timeout=timeout)
 
+    @arguments
+    def step_down(self, *, to: str | None = None, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """Make the server that leads the consumer stop leading; see Stream.step_down."""
+        return consumer_requests.step_down(self.js, self.stream_name, self.name, to, timeout=timeout)
+
     def __str__(self) -> str:
         return f"consumer {self.name!r} of stream {self.stream_name!r}"
 

@@ -20,7 +20,7 @@ from jsclient.errors import (
     PurgeFailed,
 )
 from jsclient.hints import Unpack
-from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
+from jsclient.jetstream.api import batch_get, consumer_requests, leadership, model_base, names, stored_messages
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
 from jsclient.jetstream.api.models import (
     ConsumerConfig,
@@ -57,7 +57,7 @@ class Stream:
         self.name: str = names.check_stream(name)
         """Its name."""
         self.cached_info = info
-        """What the server said last to this handle; None if it was not asked."""
+        """The last answer of the server to this handle; None if it was not asked."""
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
@@ -151,6 +151,30 @@ class Stream:
     def delete(self, *, timeout: Timeout = DEFAULT) -> None:
         """Delete the stream with its messages and consumers."""
         self.js.delete_stream(self.name, timeout=timeout)
+
+    # --- its servers ----------------------------------------------------------------------------------------
+
+    @arguments
+    def step_down(self, *, to: str | None = None, timeout: Timeout = DEFAULT) -> StreamInfo:
+        """Make the leader of the stream stop leading, and return when another server leads.
+
+        `to`: the server that shall lead (server 2.11). Raises TimedOut if no change was seen within `timeout` (5 s by
+        default). The change may still follow.
+        """
+        deadline = Deadline.of(timeout, self.js.api.timeout)
+        return leadership.step_down(
+            self.js, f"STREAM.{self.name}", f"stream {self.name!r}", lambda by: self.info(timeout=by), to, deadline
+        )
+
+    @arguments
+    def remove_peer(self, server: str, *, timeout: Timeout = DEFAULT) -> StreamInfo:
+        """Take the stream away from a server, and return when that server holds it no more.
+
+        Another server of the cluster takes the place. `info().cluster` shows when it is `current`. Raises PeerNotFound
+        for a server that does not hold the stream, ConfigError for a stream of one replica, TimedOut as `step_down`.
+        """
+        deadline = Deadline.of(timeout, self.js.api.timeout)
+        return leadership.remove_peer(self.js, self.name, server, lambda by: self.info(timeout=by), deadline)
 
     # --- its messages ---------------------------------------------------------------------------------------
 

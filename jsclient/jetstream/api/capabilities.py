@@ -61,6 +61,7 @@ OPERATIONS: Final[dict[str, Version]] = {
     "resume_consumer": (2, 11),
     "unpin_consumer": (2, 11),
     "reset_consumer": (2, 14),
+    "step_down(to=)": (2, 11),
     "batch get": (2, 11),
     "pedantic": (2, 11),
 }

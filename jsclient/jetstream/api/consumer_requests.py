@@ -12,7 +12,7 @@ from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, JsClientError
-from jsclient.jetstream.api import model_base, names
+from jsclient.jetstream.api import leadership, model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseState, Success
 from jsclient.jetstream.api.models_stream import user_metadata
@@ -167,6 +167,16 @@ def unpin(js: JetStream, stream: str, name: str, group: str, *, timeout: Timeout
     timeout = Deadline.of(timeout, js.api.timeout)
     js.capabilities.require("unpin_consumer", OPERATIONS["unpin_consumer"], timeout)
     js.api.request(operation, {"group": group}, timeout=timeout)
+
+
+def step_down(js: JetStream, stream: str, name: str, to: str | None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+    of = f"CONSUMER.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    deadline = Deadline.of(timeout, js.api.timeout)
+
+    def look(by: Deadline) -> ConsumerInfo:
+        return js.consumer_info(stream, name, timeout=by)
+
+    return leadership.step_down(js, of, f"consumer {name!r} of stream {stream!r}", look, to, deadline)
 
 
 def reset(js: JetStream, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
