@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -18,15 +18,21 @@ from jsclient import Connection, errors, groups, handlers
 from jsclient.cli.arguments import command, connect, jetstream, positive, seconds
 from jsclient.cli.output import line
 from jsclient.threads import Thread, start_all
-from jsclient.waiting import Gate
+from jsclient.waiting import Gate, new_lock
 from jsclient.workers import WorkerPool
 from jsclient.workers.health import Endpoint
-from jsclient.workers.options import STOP_TIMEOUT, THREADS
+from jsclient.workers.options import THREADS, PoolOptions
 from jsclient.workers.signals import SIGNALS
-from jsclient.workers.supervisor import REPORTS_EVERY, Supervisor, processes_of, this_program
+from jsclient.workers.supervisor import RECYCLED, REPORTS_EVERY, Supervisor, processes_of, this_program
+from jsclient.workers.waits import waits_of
 
 if TYPE_CHECKING:
     from jsclient.groups import GroupPool
+    from jsclient.jetstream import JetStream
+
+STOP_TIMEOUT: Final = 20.0
+"""Seconds for running handlers. With the 5 s until a process is killed, it ends before Kubernetes' 30 s are over."""
+_STOP: Final = f"seconds for running handlers (default {STOP_TIMEOUT:.0f})"
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
@@ -46,10 +52,13 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     worker.add_argument("--attempts", type=positive, help="give a message up when it fails so often")
     worker.add_argument("--retries", type=int, help="give a message up when it asks for another try more often (100)")
     worker.add_argument("--backoff", type=_delays, metavar="S,S,...", help="seconds before each new attempt")
+    worker.add_argument("--jitter", type=float, help="spread these by a part, such as 0.2: they differ by up to 20%%")
+    worker.add_argument("--time-limit", type=seconds, help="seconds for a message; then its process is replaced")
+    worker.add_argument("--max-tasks-per-child", type=positive, help="replace a process after so many messages")
     worker.add_argument("--dead-letter", metavar="SUBJECT", help="where messages go that are given up")
     worker.add_argument("--later", metavar="SUBJECT", help="with --consumer: where messages wait for a late retry")
     worker.add_argument("--confirm", action="store_true", help="wait for the confirmation of each ack")
-    worker.add_argument("--stop-timeout", type=seconds, default=STOP_TIMEOUT, help="seconds for running handlers")
+    worker.add_argument("--stop-timeout", type=seconds, default=STOP_TIMEOUT, help=_STOP)
     worker.add_argument("--http", metavar="[HOST:]PORT", help="serve /healthz, /readyz and /metrics there")
     worker.add_argument("--child", type=int, help=argparse.SUPPRESS)
     worker.epilog = (
@@ -73,8 +82,9 @@ def load(name: str) -> Callable[[Any], Any]:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise errors.ConfigError(f"{name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # the module may do anything
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise errors.ConfigError(f"{name!r} cannot be loaded: {what}") from error
     handlers.required(found, repr(name))
     loaded: Callable[[Any], Any] = found
     return loaded
@@ -91,8 +101,9 @@ def run(options: argparse.Namespace) -> int:
         processes = 0
     if processes < 1:
         raise errors.ConfigError(f"--processes is a number or auto, not {options.processes!r}")
-    load(options.handler)  # better said once, here, than by every process
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    load(options.handler)
+    _look(options)
     arguments = options.arguments if options.arguments is not None else sys.argv[1:]
     supervisor = Supervisor(this_program([*arguments, "--child"]), processes, options.stop_timeout)
     endpoint = Endpoint(supervisor, options.http) if options.http else None
@@ -104,28 +115,109 @@ def run(options: argparse.Namespace) -> int:
             endpoint.close()
 
 
+def _look(options: argparse.Namespace) -> None:
+    """Find here, in one sentence, what would end every process or lose a message later."""
+    given = _given(options)
+    pool_options = PoolOptions(**{name: value for name, value in given.items() if name != "key"})
+    try:
+        nc = connect(options)
+    except errors.AuthError:
+        raise
+    except errors.NatsConnectionError as error:
+        log.warning("%s The processes try again.", error)
+        return
+    with nc:
+        js = jetstream(nc, options)
+        if options.group:
+            groups.open_group(js, options.stream, options.group)
+        else:
+            try:
+                waits_of(js.consumer(options.stream, options.consumer), pool_options)
+            except errors.NotPullConsumer as error:
+                raise errors.ConfigError(f"{errors.brief(error)}; a worker needs a pull consumer") from None
+        if options.dead_letter:
+            _stored(js, options.dead_letter)
+
+
+def _stored(js: JetStream, subject: str) -> None:
+    try:
+        js.stream_name_by_subject(subject)
+    except errors.NoStreamForSubject:
+        raise errors.ConfigError(
+            f"no stream stores the dead letters of {subject!r}: jsclient stream add DEAD --subjects {subject}"
+        ) from None
+    except (errors.TimedOut, errors.PermissionViolation, errors.NoResponders) as error:
+        log.warning("no look at the stream of the dead letters: %s", errors.brief(error))
+
+
 # --- one process ----------------------------------------------------------------------------------------
+
+
+class _Limits:
+    """Ends this process when it has handled enough messages, or when one took too long."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._most: int | None = options.max_tasks_per_child
+        self._begun = 0
+        self._lock = new_lock()
+        self.reached = False
+        self.pool: WorkerPool | GroupPool | None = None
+        self.known = Gate()
+        """Set once `pool` is; a pool calls handlers before its constructor returns."""
+
+    def counted(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The handler; its N-th call ends the process."""
+        if self._most is None:
+            return handler
+
+        def handle(message: Any) -> Any:
+            self.known.wait()
+            with self._lock:
+                self._begun += 1
+                last = self._begun == self._most
+            try:
+                return handler(message)
+            finally:
+                if last:
+                    self._end()
+
+        return handle
+
+    def event(self, event: Any) -> None:
+        if event.kind == "hung":
+            self._end()
+
+    def _end(self) -> None:
+        self.reached = True
+        if self.pool is not None:
+            self.pool.stop(wait=False)  # this thread starts no further handler
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _work(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # is for the parent, and a closed terminal tells all of us
-    begun: list[WorkerPool | GroupPool] = []
+    limits = _Limits(options)
 
     def early(number: int, frame: Any) -> None:
         """Before `run_until_signal` takes over, and after it."""
-        if not begun:
+        if limits.pool is not None:
+            limits.pool.stop(wait=False)
+        elif not limits.reached:
             sys.exit(0)  # there is nothing to stop yet
-        begun[0].stop(wait=False)
 
     for number in SIGNALS:
         signal.signal(number, early)
-    handler = load(options.handler)
+    handler = limits.counted(load(options.handler))
     with connect(options) as nc:
-        pool = _pool(nc, options, handler)
-        begun.append(pool)
+        try:
+            pool = limits.pool = _pool(nc, options, handler, limits)
+        finally:
+            limits.known.set()
+        if limits.reached:
+            pool.stop(wait=False)
         over = Gate()
-        reporter = Thread("jsclient-worker-report", _report, pool, nc, options.child, over)
+        reporter = Thread("jsclient-worker-report", _report, pool, nc, options, over)
         try:
             try:
                 start_all([reporter], "what this process reports to its parent")
@@ -135,31 +227,48 @@ def _work(options: argparse.Namespace) -> int:
             report = pool.run_until_signal(options.stop_timeout)
         finally:
             over.set()
-        if not report.finished:
+        for message in report.cut_off:
+            log.warning("the handler of %r was cut off; the server delivers the message again", message)
+        if not report.finished and not report.cut_off:
             log.warning("stopped before all handlers had finished: %s", report)
+        if limits.reached:
+            return RECYCLED
         return 0 if report.finished else 1
 
 
-def _pool(nc: Any, options: argparse.Namespace, handler: Callable[[Any], Any]) -> WorkerPool | GroupPool:
-    js = jetstream(nc, options)
-    given: dict[str, Any] = {
-        name: value
-        for name in ("threads", "attempts", "retries", "backoff", "dead_letter", "later", "confirm", "stop_timeout")
-        if (value := getattr(options, name)) is not None
-    }
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """Options of the pool."""
+    names = ("threads", "attempts", "retries", "backoff", "jitter", "dead_letter", "later", "confirm", "stop_timeout")
+    given = {name: getattr(options, name) for name in names}
+    given["progress_limit"] = options.time_limit
+    given["key"] = load(options.key) if options.key else None
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _pool(
+    nc: Any, options: argparse.Namespace, handler: Callable[[Any], Any], limits: _Limits
+) -> WorkerPool | GroupPool:
+    js, given = jetstream(nc, options), _given(options)
+    if options.time_limit is not None:
+        given["on_event"] = limits.event
     if not options.group:
         return WorkerPool(js.consumer(options.stream, options.consumer), handler, **given)
-    if options.key:
-        given["key"] = load(options.key)
     return groups.GroupPool(groups.open_group(js, options.stream, options.group), handler, **given)
 
 
-def _report(pool: WorkerPool | GroupPool, nc: Connection, pipe: int, over: Gate) -> None:
+def _report(pool: WorkerPool | GroupPool, nc: Connection, options: argparse.Namespace, over: Gate) -> None:
     """Tell the parent how it goes; when that is gone, so are we."""
+    told = False
     while not over.is_set():
-        figures = {**attrs.asdict(pool.snapshot()), "connected": nc.health().connected}
+        snapshot = pool.snapshot()
+        if pool.stopping and snapshot.in_flight and not told:
+            told = True
+            oldest = snapshot.oldest_unacked_age
+            text = "stopping: waits up to %g s for %d handlers, the oldest of which runs for %.1f s"
+            log.warning(text, options.stop_timeout, snapshot.in_flight, oldest)
+        figures = {**attrs.asdict(snapshot), "connected": nc.health().connected}
         try:
-            os.write(pipe, json.dumps(figures).encode() + b"\n")
+            os.write(options.child, json.dumps(figures).encode() + b"\n")
         except OSError:
             pool.stop(wait=False)
             return

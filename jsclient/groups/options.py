@@ -46,6 +46,7 @@ class GroupPoolDict(TypedDict, total=False):
     retries: int | None
     dead_letter: str | None
     backoff: Sequence[float | dt.timedelta] | None
+    jitter: float
     confirm: bool
     in_progress: bool
     progress_limit: float | dt.timedelta

@@ -502,7 +502,7 @@ class GroupPool(Taker):
 
     @arguments
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
-        """Start no more handlers, wait for those that run, and give the partitions up: 30 s by default, of which the
+        """Start no more handlers, wait for those that run, and give the partitions up: 25 s by default, of which the
         last 5 (or a fifth) are for leaving.
 
         Never raises for a handler that does not end: the report names what was cut off. Its partitions stay ours until

@@ -18,8 +18,8 @@ from protocol.described import described, described_like
 
 THREADS: Final = 8
 
-STOP_TIMEOUT: Final = 30.0
-"""Seconds that `stop` waits for running handlers (Kubernetes kills after 30 s)."""
+STOP_TIMEOUT: Final = 25.0
+"""Seconds that `stop` waits for running handlers. Kubernetes kills after 30 s; the last acks need the rest."""
 
 PROGRESS_LIMIT: Final = 3600.0
 """Seconds after which a handler that still runs counts as hung: no more in-progress, so another worker gets it."""
@@ -79,6 +79,9 @@ class PoolOptions:
     """Subject under which a message that is given up is stored, with the reason."""
     backoff: tuple[float, ...] | None = attrs.field(default=None, converter=_delays)
     """Seconds before each further attempt; the last one is used for all that follow."""
+    jitter: float = 0.0
+    """Spreads the delays of `backoff`: 0.2 makes 10 s any time from 8 to 12 s. Messages that failed together then do
+    not come again together."""
     confirm: bool = False
     """Wait for the server's confirmation of every ack."""
     manual: bool = False
@@ -127,6 +130,8 @@ class PoolOptions:
             checks.subject(self.dead_letter, "dead_letter")
         if self.backoff is not None and (not self.backoff or any(not 0 <= delay < math.inf for delay in self.backoff)):
             raise ConfigError("backoff must be one or more delays in seconds, 0 or more each")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError(f"jitter must be from 0 to 1, got {self.jitter!r}")
         if not self.progress_limit > 0:
             raise ConfigError(f"progress_limit must be positive, got {self.progress_limit!r}")
         check_timeout(self.stop_timeout, "stop_timeout")
@@ -171,6 +176,7 @@ class PoolOptionsDict(TypedDict, total=False):
     retries: int | None
     dead_letter: str | None
     backoff: Sequence[float | dt.timedelta] | None
+    jitter: float
     confirm: bool
     manual: bool
     in_progress: bool

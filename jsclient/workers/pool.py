@@ -460,7 +460,7 @@ class WorkerPool(Taker):
 
     @arguments
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
-        """Start no more handlers, give back what was not started, and wait (30 s by default) for those that run.
+        """Start no more handlers, give back what was not started, and wait (25 s by default) for those that run.
 
         Never raises for a handler that does not end: the report names what was cut off. `wait=False` returns None
         at once: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns. In a

@@ -56,7 +56,7 @@ class Progress:
         self._limit = limit
         self._on_hung = on_hung
         self._on_look = on_look
-        self._tick = max(min(intervals) / 4, SHORTEST)
+        self._tick = max(min(*intervals, limit) / 4, SHORTEST)
         self._timer: Any = None
         self._stopped = False
         self.hung: int = 0
@@ -85,12 +85,14 @@ class Progress:
 
     def _tell(self, held: Held, now: float) -> None:
         message = held.message  # first: the worker sets the times before it
-        if message is None or held.hung is message or now - held.told < held.interval:
+        if message is None or held.hung is message:
             return
         if not held.waiting and now - held.started >= self._limit:
             held.hung = message
             self.hung += 1
             self._on_hung(held)
+            return
+        if now - held.told < held.interval:
             return
         held.told = now
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -142,7 +143,8 @@ class Settler:
         """Seconds until the next try: the handler's own, else the back-off entry of this delivery."""
         if isinstance(error, Retry) and error.delay is not None:
             return error.delay
-        return self._backoff[min(deliveries, len(self._backoff)) - 1]
+        spread = self._options.jitter
+        return self._backoff[min(deliveries, len(self._backoff)) - 1] * random.uniform(1 - spread, 1 + spread)
 
     def give_up(
         self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, reason: str = ""

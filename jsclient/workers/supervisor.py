@@ -43,6 +43,9 @@ KILL_AFTER: Final = 5.0
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 
+RECYCLED: Final = 75
+"""Exit status of a process that has reached its limit: another one takes its place immediately."""
+
 HOPELESS: Final = (2, 3)
 """Exit status of wrong usage, and of a stream or consumer that does not exist."""
 
@@ -205,6 +208,8 @@ class Supervisor:
         return [child for slot in self.slots for child in (slot.child, slot.successor) if child is not None]
 
     def _stop(self, status: int) -> None:
+        if not self._stopping:
+            log.info("the processes stop; running handlers may end within %g s", self._stop_timeout)
         self._stopping, self._status = True, self._status or status
         for child in self._children():
             if not child.leaving:
@@ -254,12 +259,16 @@ class Supervisor:
         slot.child, slot.successor = slot.successor, None
         if child.leaving:
             unborn = not child.ready and -code in SIGNALS  # it had no handlers of signals, nor messages
-            if code != 0 and not unborn:
+            if code not in (0, RECYCLED) and not unborn:
                 log.warning("process %d ended with status %d when told to stop", child.process.pid, code)
                 self._status = self._status or (1 if self._stopping else 0)
             return
         if code in HOPELESS and not child.ready and not self._was_ready:
             self._stop(code)  # it has said why: no other start would go better
+            return
+        if code == RECYCLED:
+            log.info("process %d has reached its limit after %.1f s; another one starts", child.process.pid, lived)
+            slot.start_at = slot.failures = 0
             return
         if lived > HEALTHY_AFTER:
             slot.failures = 0
