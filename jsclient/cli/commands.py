@@ -57,12 +57,26 @@ def _parser_of(modules: list[str]) -> argparse.ArgumentParser:
     return made
 
 
-def _no_command(before: list[str], rest: list[str]) -> argparse.Namespace:
-    """Help, the version, or an error: none of them needs a command's module."""
+def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """With the command of these words; with the names of all, if there is none."""
+    _, rest = _split(words)
+    name = _full_name(rest[0]) if rest else ""
+    return _parser_of([COMMANDS[name].module]) if name in COMMANDS else _names_alone()
+
+
+def _names_alone() -> argparse.ArgumentParser:
+    """All commands without their arguments: that needs no module of a command."""
     made = _parser_of([])
     commands: Any = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
     for name, known in COMMANDS.items():
         commands.add_parser(name, help=known.text, aliases=ALIASES.get(name, ()))
+    return made
+
+
+def _no_command(before: list[str], rest: list[str]) -> argparse.Namespace:
+    """Help, the version, or an error."""
+    made = _names_alone()
+    commands: Any = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
     if rest and rest[0].startswith("-") and rest[0] not in ("-h", "--help", "--version"):
         made.error(f"there is no option {rest[0]}")
     if rest and not rest[0].startswith("-"):

@@ -1,95 +1,128 @@
-"""`completion bash|zsh|fish`: a script for the shell, made from the arguments themselves."""
+"""`completion bash|zsh|fish`: a script for the shell. It asks `completion words` for what may come next."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
-from jsclient.cli.arguments import COMMANDS
+from jsclient import contexts, errors
+from jsclient.cli.arguments import COMMANDS, common_arguments, connect, jetstream
 from jsclient.cli.output import line
+
+SECONDS: Final = 0.7
+"""For a look at the server: somebody waits with a finger on the key."""
+
+_BASH: Final = """_jsclient() {
+  local IFS=$'\\n'
+  COMPREPLY=($(jsclient completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o bashdefault -o default -F _jsclient jsclient"""
+_SHELLS: Final = {
+    "bash": _BASH,
+    "zsh": f"autoload -U +X bashcompinit && bashcompinit\n{_BASH}",
+    "fish": "complete -c jsclient -a '(jsclient completion words -- (commandline -opc)[2..] (commandline -ct))'",
+}
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     text = COMMANDS["completion"].text
     made = commands.add_parser("completion", help=text, description=text)
-    made.add_argument("shell", choices=("bash", "zsh", "fish"))
+    made.add_argument("shell", choices=(*_SHELLS, "words"), metavar="bash|zsh|fish")
+    made.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     made.set_defaults(run=show)
 
 
-def words(commands: Any, aliases: bool = True) -> dict[str, list[str]]:
-    """path of sub-commands -> the words that may follow it; with or without paths in other spellings."""
-    found = {"": _names(commands)}
-    for name in commands.choices if aliases else found[""]:
-        _add(found, name, commands.choices[name], aliases)
-    return found
-
-
-def _names(commands: Any) -> list[str]:
-    """Each command once: its other spellings are understood, not offered."""
-    first = {id(parser): name for name, parser in reversed(commands.choices.items())}
-    return [name for name, parser in commands.choices.items() if first[id(parser)] == name]
-
-
-def _add(found: dict[str, list[str]], path: str, parser: argparse.ArgumentParser, aliases: bool) -> None:
-    found[path] = []
-    for action in parser._actions:  # argparse has no other way to ask
-        if isinstance(action, argparse._SubParsersAction):
-            names = _names(action)
-            found[path] += names
-            for name in action.choices if aliases else names:
-                _add(found, f"{path} {name}", action.choices[name], aliases)
-        else:
-            found[path] += [option for option in action.option_strings if option.startswith("--")]
-            if not action.option_strings and action.choices:
-                found[path] += [str(choice) for choice in action.choices]
-
-
 def show(options: argparse.Namespace) -> None:
-    from jsclient.cli.commands import parser  # imports all commands
-
-    subparsers = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
-    line(_SHELLS[options.shell](words(subparsers, aliases=options.shell != "fish")))
-
-
-def _bash(known: dict[str, list[str]]) -> str:
-    same: dict[str, list[str]] = {}
-    for path, following in known.items():
-        same.setdefault(" ".join(following), []).append(f'"{path}"')
-    cases = "\n".join(f'    {"|".join(paths)}) words="{following}" ;;' for following, paths in same.items())
-    return f"""_jsclient() {{
-  local path="" word words=""
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case "$word" in -*) ;; *) path="${{path:+$path }}$word" ;; esac
-  done
-  while :; do
-    case "$path" in
-{cases}
-    esac
-    [ -n "$words" ] || [ -z "$path" ] && break
-    case "$path" in *" "*) path="${{path% *}}" ;; *) path="" ;; esac
-  done
-  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
-}}
-complete -o default -F _jsclient jsclient"""
+    if options.shell in _SHELLS:
+        line(_SHELLS[options.shell])
+        return
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    *before, begun = words or [""]
+    for candidate in sorted(set(_Line(before).candidates(begun))):
+        if candidate.startswith(begun):
+            line(candidate)
 
 
-def _zsh(known: dict[str, list[str]]) -> str:
-    return "autoload -U +X bashcompinit && bashcompinit\n" + _bash(known)
+class _Line:
+    """The words before the one that is completed, read as far as they make sense."""
 
+    def __init__(self, before: list[str]) -> None:
+        from jsclient.cli.commands import parser_for
 
-def _fish(known: dict[str, list[str]]) -> str:
-    lines = ["complete -c jsclient -f"]
-    for path, following in known.items():
-        names = path.split()
-        if names:
-            condition = " ; and ".join(f"__fish_seen_subcommand_from {name}" for name in names)
+        self._parser: argparse.ArgumentParser = parser_for(before)
+        self._path: list[str] = []
+        self._given: list[str] = []  # positional arguments of the command
+        self._values: dict[str, Any] = {}
+        self._waiting: argparse.Action | None = None  # an option, for its value
+        for word in before:
+            self._read(word)
+
+    def _read(self, word: str) -> None:
+        if self._waiting is not None:
+            self._values[self._waiting.dest] = word
+            self._waiting = None
+        elif word.startswith("-"):
+            name, _, value = word.partition("=")
+            action = self._parser._option_string_actions.get(name)
+            if action is not None and value:
+                self._values[action.dest] = value
+            elif action is not None and action.nargs != 0:
+                self._waiting = action
+            elif action is not None:
+                self._values[action.dest] = True
+        elif (deeper := _subcommands(self._parser)) is not None and word in deeper.choices:
+            self._parser = deeper.choices[word]
+            self._path.append(word)
         else:
-            condition = "__fish_use_subcommand"
-        plain = " ".join(word for word in following if not word.startswith("--"))
-        if plain:
-            lines.append(f"complete -c jsclient -n '{condition}' -a '{plain}'")
-        lines += [f"complete -c jsclient -n '{condition}' -l {word[2:]}" for word in following if word.startswith("--")]
-    return "\n".join(lines)
+            self._given.append(word)
+
+    def candidates(self, begun: str) -> Iterable[str]:
+        if self._waiting is not None:
+            return self._names(self._waiting)
+        if begun.startswith("-"):
+            return [option for option in self._parser._option_string_actions if option.startswith("--")]
+        if (deeper := _subcommands(self._parser)) is not None:
+            first = {id(parser): name for name, parser in reversed(deeper.choices.items())}
+            return first.values()  # their other spellings are understood, not offered
+        positional = [action for action in self._parser._actions if not action.option_strings]
+        number = len(self._given)
+        if number < len(positional):
+            return self._names(positional[number])
+        return self._names(positional[-1]) if positional and positional[-1].nargs in ("*", "+") else ()
+
+    def _names(self, action: argparse.Action) -> Iterable[str]:
+        """Words for an argument: its choices, or names that the server or a folder knows."""
+        if action.choices:
+            return map(str, action.choices)
+        if action.dest == "context" or (self._path[:1] in (["context"], ["ctx"]) and action.dest in ("name", "source")):
+            return contexts.context_names()
+        look = _LOOKS.get(action.dest)
+        if look is None:
+            return ()
+        options = common_arguments().parse_args([])
+        vars(options).update({name: value for name, value in self._values.items() if name in vars(options)})
+        options.timeout = SECONDS
+        stream = self._values.get("stream") or (self._given or [""])[0]
+        try:
+            with connect(options) as nc:
+                return list(look(jetstream(nc, options), stream, self._path[0]))
+        except (errors.JsClientError, OSError):
+            return ()
 
 
-_SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+def _buckets(js: Any, stream: str, command: str) -> Iterable[str]:
+    prefix = "OBJ_" if command in ("obj", "object") else "KV_"
+    return (name[len(prefix) :] for name in js.stream_names() if name.startswith(prefix))
+
+
+_LOOKS: Final[dict[str, Callable[[Any, str, str], Iterable[str]]]] = {
+    "stream": lambda js, stream, command: js.stream_names(),
+    "consumer": lambda js, stream, command: js.consumer_names(stream),
+    "bucket": _buckets,
+}
+"""Argument -> its names."""
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Any:
+    return next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)

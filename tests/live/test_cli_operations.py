@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -342,20 +340,6 @@ def test_a_monitor_knows_rates_and_lag_with_few_requests(js: JetStream) -> None:
     js.delete_stream("M7")
     third = monitor.snapshot()
     assert not [row for row in third.consumers if row.stream == "M7"]
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_completion_completes(tmp_path: Path, server: NatsServer) -> None:
-    script = cli(server, "completion", "bash").stdout
-    assert cli(server, "completion", "fish").stdout.startswith("complete -c jsclient")
-    program = script + '\nCOMP_WORDS=(jsclient stream re); COMP_CWORD=2; _jsclient; echo "${COMPREPLY[@]}"\n'
-    program += 'COMP_WORDS=(jsclient str); COMP_CWORD=1; _jsclient; echo "${COMPREPLY[@]}"\n'
-    program += 'COMP_WORDS=(jsclient stream info ORDERS --js); COMP_CWORD=4; _jsclient; echo "${COMPREPLY[@]}"\n'
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
-    first, second, third = done.stdout.splitlines()
-    assert set(first.split()) == {"report", "restore"}
-    assert second == "stream"
-    assert third == "--json"
 
 
 def test_a_server_that_is_not_installed_is_one_sentence(server: NatsServer) -> None:
