@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
@@ -314,6 +315,13 @@ def jetstream(connection: jsclient.Connection, options: argparse.Namespace) -> J
     if options.domain or options.api_prefix:
         settings = {"domain": options.domain, "api_prefix": options.api_prefix}
     return JetStream(connection, timeout=options.timeout, **settings)
+
+
+@contextlib.contextmanager
+def opened(options: argparse.Namespace) -> Iterator[JetStream]:
+    """JetStream over a connection that ends with the block."""
+    with connect(options) as nc:
+        yield jetstream(nc, options)
 
 
 def headers_of(pairs: list[str] | None) -> dict[str, list[str]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -23,8 +23,10 @@ from jsclient.cli.arguments import (
 )
 from jsclient.cli.infos import duration, stream_parts, told
 from jsclient.cli.output import (
-    ask,
+    Columns,
+    confirm,
     line,
+    listing,
     name_alone,
     page,
     payload_text,
@@ -32,7 +34,6 @@ from jsclient.cli.output import (
     result,
     shown,
     size,
-    table,
     write_bytes,
 )
 from jsclient.jetstream.api import model_base
@@ -139,33 +140,38 @@ def list_keys(options: argparse.Namespace) -> None:
 
 
 def _list_entries(bucket: keyvalue.KeyValue, options: argparse.Namespace) -> None:
-    """All of them from one watch: a key that changes meanwhile is shown once, as it was or as it is."""
+    """All of them from one watch, so a key that changes meanwhile appears once."""
     values = options.display_value
     with bucket.watch(options.pattern, ignore_deletes=True, meta_only=not values, timeout=options.timeout) as watcher:
         entries = sorted(watcher.initial(), key=lambda entry: entry.key)
-    if options.json:
-        for entry in entries:
-            plain = _plain(entry)
-            record(plain if values else {name: value for name, value in plain.items() if name != "value"})
-        return
-    titles = ("KEY", "REVISION", "OPERATION", "CREATED", *(("VALUE",) if values else ()))
-    rows = [(*_columns(entry, entry.key), *((payload_text(entry.value),) if values else ())) for entry in entries]
-    table(titles, rows, flowing=values)
+
+    def plain(entry: keyvalue.KeyValueEntry) -> dict[str, Any]:
+        return {name: value for name, value in _plain(entry).items() if values or name != "value"}
+
+    columns = {"KEY": lambda entry: entry.key, **_ENTRY, **(_VALUE if values else {})}
+    listing(options.json, entries, columns, plain=plain, flowing=values)
 
 
-def _columns(entry: keyvalue.KeyValueEntry, *first: str) -> tuple[Any, ...]:
-    return (*first, entry.revision, entry.operation.name, entry.created.isoformat(timespec="milliseconds"))
+_ENTRY: Final[Columns] = {
+    "REVISION": lambda entry: entry.revision,
+    "OPERATION": lambda entry: entry.operation.name,
+    "CREATED": lambda entry: entry.created.isoformat(timespec="milliseconds"),
+}
+_VALUE: Final[Columns] = {"VALUE": lambda entry: payload_text(entry.value)}
+_BUCKETS: Final[Columns] = {
+    "BUCKET": lambda one: one.bucket,
+    "VALUES": lambda one: f"{one.values:,}",
+    "SIZE": lambda one: size(one.bytes),
+    "HISTORY": lambda one: one.history,
+    "TTL": lambda one: duration(one.ttl) if one.ttl else "-",
+}
 
 
 def _list_buckets(found: list[keyvalue.KeyValueStatus], as_json: bool) -> None:
-    if as_json:
-        for one in found:
-            record({"bucket": one.bucket, "values": one.values, "bytes": one.bytes, "history": one.history})
-    elif found:
-        rows = [(one.bucket, f"{one.values:,}", size(one.bytes), one.history, one.ttl or "-") for one in found]
-        table(("BUCKET", "VALUES", "SIZE", "HISTORY", "TTL"), rows)
-    else:
-        line("no buckets")
+    def plain(one: keyvalue.KeyValueStatus) -> dict[str, Any]:
+        return {"bucket": one.bucket, "values": one.values, "bytes": one.bytes, "history": one.history}
+
+    listing(as_json, found, _BUCKETS, plain=plain, empty="no buckets")
 
 
 _SETTINGS = (
@@ -265,24 +271,21 @@ def update_value(options: argparse.Namespace) -> None:
     _store(options, options.revision)
 
 
-def revert_key(options: argparse.Namespace) -> int:
+def revert_key(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         bucket = _open(nc, options)
         wanted = bucket.get_revision(options.key, options.revision)
         present = bucket.get(options.key)
-        if not ask(f"Set {options.key} to what it was at revision {options.revision}?", options.force):
-            return 1
+        confirm(f"Set {options.key} to what it was at revision {options.revision}?", options.force)
         stored = bucket.update(options.key, wanted.value, present.revision)
     result(options.json, {"bucket": options.bucket, "key": options.key, "revision": stored}, str(stored))
-    return 0
 
 
 def delete_key(options: argparse.Namespace) -> int:
     what = (
         f"key {options.key} of bucket {options.bucket}" if options.key else f"bucket {options.bucket} with all its keys"
     )
-    if not ask(f"Delete {what}?", options.force):
-        return 1
+    confirm(f"Delete {what}?", options.force)
     with connect(options) as nc:
         if options.key:
             _open(nc, options).delete(options.key)
@@ -292,8 +295,7 @@ def delete_key(options: argparse.Namespace) -> int:
 
 
 def purge_key(options: argparse.Namespace) -> int:
-    if not ask(f"Delete key {options.key} of bucket {options.bucket} with its history?", options.force):
-        return 1
+    confirm(f"Delete key {options.key} of bucket {options.bucket} with its history?", options.force)
     with connect(options) as nc:
         _open(nc, options).purge(options.key, ttl=options.ttl)
     return _done(options, "purged", options.key)
@@ -307,21 +309,14 @@ def _done(options: argparse.Namespace, what: str, name: str) -> int:
 def history(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         entries = _open(nc, options).history(options.key)
-    if options.json:
-        for entry in entries:
-            record(_plain(entry))
-        return
-    rows = [(*_columns(entry), payload_text(entry.value)) for entry in entries]
-    table(("REVISION", "OPERATION", "CREATED", "VALUE"), rows, flowing=True)
+    listing(options.json, entries, {**_ENTRY, **_VALUE}, plain=_plain, flowing=True)
 
 
-def compact_bucket(options: argparse.Namespace) -> int:
-    if not ask(f"Remove the markers of deleted keys from bucket {options.bucket}?", options.force):
-        return 1
+def compact_bucket(options: argparse.Namespace) -> None:
+    confirm(f"Remove the markers of deleted keys from bucket {options.bucket}?", options.force)
     with connect(options) as nc:
         removed = _open(nc, options).purge_deletes(options.older_than)
     result(options.json, {"bucket": options.bucket, "removed": removed}, f"removed {removed} markers")
-    return 0
 
 
 def watch_keys(options: argparse.Namespace) -> None:

@@ -40,22 +40,31 @@ def copied_consumer(parser: argparse.ArgumentParser) -> None:
     """Options of `consumer copy`, and of `add`: what is said when a consumer is made, and never again."""
     all_consumers(parser)
     parser.add_argument("--deliver", help="all, last, new, subject (the last of each), a sequence, 1h ago, RFC 3339")
-    parser.add_argument("--ack", choices=("explicit", "all", "none"))
-    parser.add_argument("--replay", choices=("instant", "original"))
+    parser.add_argument("--ack", dest="ack_policy", choices=("explicit", "all", "none"))
+    parser.add_argument("--replay", dest="replay_policy", choices=("instant", "original"))
     parser.add_argument("--ephemeral", action="store_true", help="removed when nobody uses it")
-    parser.add_argument("--memory", action="store_true", default=None, help="keep its state in memory")
+    parser.add_argument(
+        "--memory", dest="mem_storage", action="store_true", default=None, help="keep its state in memory"
+    )
     parser.add_argument("--pause", metavar="UNTIL", help="RFC 3339, or as 1h30m: deliver nothing before (server 2.11)")
     parser.add_argument(
         "--deliver-group", metavar="QUEUE", help="with --target: subscribers of this queue group share the messages"
     )
     parser.add_argument("--flow-control", action="store_true", default=None, help="with --target")
-    parser.add_argument("--heartbeat", type=seconds, help="with --target: seconds between signs of life")
-    parser.add_argument("--bps", type=positive, help="with --target: bits per second at the most")
+    parser.add_argument(
+        "--heartbeat", dest="idle_heartbeat", type=seconds, help="with --target: seconds between signs of life"
+    )
+    parser.add_argument(
+        "--bps", dest="rate_limit_bps", type=positive, help="with --target: bits per second at the most"
+    )
     for option in _GROUPS:
         text = f"a consumer with pulls that belong to these groups, {option.split('_')[0]} (server 2.11)"
         parser.add_argument(f"--{option.replace('_', '-')}", action="append", metavar="GROUPS", help=text)
     parser.add_argument(
-        "--pinned-ttl", type=seconds, help="with --pinned-groups: how long a silent client keeps its pin"
+        "--pinned-ttl",
+        dest="priority_timeout",
+        type=seconds,
+        help="with --pinned-groups: how long a silent client keeps its pin",
     )
 
 
@@ -64,17 +73,21 @@ def all_consumers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--filter", action="append", help="subjects, with commas")
     parser.add_argument("--ack-wait", "--wait", type=seconds, help="seconds")
     parser.add_argument("--max-deliver", type=int, help="-1: without limit")
-    parser.add_argument("--max-pending", type=int, help="messages delivered and not acknowledged, at the most")
+    parser.add_argument(
+        "--max-pending", dest="max_ack_pending", type=int, help="messages delivered and not acknowledged, at the most"
+    )
     parser.add_argument("--max-waiting", type=positive, help="pulls that wait, at the most")
-    parser.add_argument("--max-pull-batch", type=positive, help="messages that a pull may ask for")
-    parser.add_argument("--max-pull-expire", type=seconds, help="how long a pull may wait")
-    parser.add_argument("--max-pull-bytes", type=positive, help="bytes that a pull may ask for")
+    parser.add_argument("--max-pull-batch", dest="max_batch", type=positive, help="messages that a pull may ask for")
+    parser.add_argument("--max-pull-expire", dest="max_expires", type=seconds, help="how long a pull may wait")
+    parser.add_argument("--max-pull-bytes", dest="max_bytes", type=positive, help="bytes that a pull may ask for")
     parser.add_argument("--inactive-threshold", type=seconds, help="seconds unused until it is removed")
     parser.add_argument("--headers-only", action=argparse.BooleanOptionalAction, help="messages without their payload")
     parser.add_argument("--sample", type=int, metavar="PERCENT", help="acks that the server tells as metrics")
-    parser.add_argument("--target", metavar="SUBJECT", help="a push consumer that delivers there")
+    parser.add_argument(
+        "--target", dest="deliver_subject", metavar="SUBJECT", help="a push consumer that delivers there"
+    )
     parser.add_argument("--metadata", type=pair, action="append", metavar="KEY=VALUE", help="may be repeated")
-    parser.add_argument("--replicas", type=positive)
+    parser.add_argument("--replicas", dest="num_replicas", type=positive)
     parser.add_argument("--description")
 
 
@@ -99,20 +112,11 @@ def named_consumer(config: ConsumerConfig, options: argparse.Namespace, name: st
     groups = [(policy, names) for option, policy in _GROUPS.items() if (names := getattr(options, option)) is not None]
     if len(groups) > 1:
         raise errors.ConfigError("a consumer has groups of one kind: pinned, overflow or prioritized")
-    wanted = {
-        "ack_policy": options.ack,
-        "replay_policy": options.replay,
-        "mem_storage": options.memory,
-        "pause_until": None if options.pause is None else until(options.pause),
-        "deliver_group": options.deliver_group,
-        "flow_control": options.flow_control,
-        "idle_heartbeat": options.heartbeat,
-        "rate_limit_bps": options.bps,
-        "priority_timeout": options.pinned_ttl,
-    }
+    given: dict[str, Any] = {}
+    if options.pause is not None:
+        given["pause_until"] = until(options.pause)
     for policy, names in groups:
-        wanted.update(priority_policy=policy, priority_groups=split(names))
-    given = {key: value for key, value in wanted.items() if value is not None}
+        given.update(priority_policy=policy, priority_groups=split(names))
     given |= {"name": name if options.ephemeral else None, "durable_name": None if options.ephemeral else name}
     if options.deliver is not None:
         given |= {"opt_start_seq": None, "opt_start_time": None, **_start(options.deliver)}
@@ -120,26 +124,14 @@ def named_consumer(config: ConsumerConfig, options: argparse.Namespace, name: st
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What the options say, as keywords of ConsumerConfig; what they do not mention is left out."""
-    filters = split(options.filter)
+    """The given options as keywords of ConsumerConfig. Most of them are stored under the name of their field."""
     wanted = {
-        "ack_wait": options.ack_wait,
-        "max_deliver": options.max_deliver,
-        "max_ack_pending": options.max_pending,
-        "max_waiting": options.max_waiting,
-        "max_batch": options.max_pull_batch,
-        "max_expires": options.max_pull_expire,
-        "max_bytes": options.max_pull_bytes,
-        "inactive_threshold": options.inactive_threshold,
-        "headers_only": options.headers_only,
+        **{field: getattr(options, field, None) for field in ConsumerConfig.__struct_fields__},
         "sample_freq": None if options.sample is None else f"{options.sample}%",
-        "deliver_subject": options.target,
         "metadata": dict(options.metadata) if options.metadata else None,
-        "num_replicas": options.replicas,
-        "description": options.description,
     }
     given = {key: value for key, value in wanted.items() if value is not None}
-    if filters:
+    if filters := split(options.filter):
         one = filters[0] if len(filters) == 1 else None
         given |= {"filter_subject": one, "filter_subjects": None if one else filters}
     return given

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 from jsclient import errors
-from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, taken_as_it_is
+from jsclient.cli.arguments import command, connect, group, jetstream, opened, positive, seconds, taken_as_it_is
 from jsclient.cli.consumer_settings import (
     config_file,
     copied_consumer,
@@ -20,7 +20,7 @@ from jsclient.cli.consumer_settings import (
 )
 from jsclient.cli.infos import duration as human_duration
 from jsclient.cli.infos import show_changes, show_consumer
-from jsclient.cli.output import ask, line, name_alone, print_message, result, struct_record, table
+from jsclient.cli.output import Columns, confirm, listing, name_alone, print_message, result, struct_record
 from jsclient.durations import plain
 from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
@@ -81,60 +81,41 @@ def _next_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="payloads alone")
 
 
+_LISTED: Final[Columns] = {
+    "NAME": lambda info: info.name,
+    "PENDING": lambda info: f"{info.num_pending:,}",
+    "UNACKED": lambda info: f"{info.num_ack_pending:,}",
+    "REDELIVERED": lambda info: f"{info.num_redelivered:,}",
+    "ACK FLOOR": lambda info: f"{info.ack_floor.stream_seq:,}",
+    "ACK POLICY": lambda info: info.config.ack_policy,
+}
+_REPORTED: Final[Columns] = {
+    "CONSUMER": lambda info: info.name,
+    "UNPROCESSED": lambda info: f"{info.num_pending:,}",
+    "ACK PENDING": lambda info: f"{info.num_ack_pending:,}",
+    "REDELIVERED": lambda info: f"{info.num_redelivered:,}",
+    "PULLS": lambda info: f"{info.num_waiting:,}",
+    "STATE": lambda info: "paused" if info.paused else "",
+    "ACK FLOOR": lambda info: f"{info.ack_floor.stream_seq:,}",
+    "MODE": lambda info: "push" if info.config.is_push else "pull",
+    "ACK POLICY": lambda info: info.config.ack_policy,
+    "ACK WAIT": lambda info: human_duration(plain(info.config.ack_wait or 0)),
+}
+
+
 def list_consumers(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         if options.names:
             for name in js.consumer_names(options.stream):
                 name_alone(name, options.json)
             return
-        infos = list(js.consumers(options.stream))
-    if options.json:
-        for info in infos:
-            struct_record(info)
-    elif infos:
-        table(
-            ("NAME", "PENDING", "UNACKED", "REDELIVERED", "ACK FLOOR", "ACK POLICY"),
-            [
-                (
-                    info.name,
-                    f"{info.num_pending:,}",
-                    f"{info.num_ack_pending:,}",
-                    f"{info.num_redelivered:,}",
-                    f"{info.ack_floor.stream_seq:,}",
-                    info.config.ack_policy,
-                )
-                for info in infos
-            ],
-        )
-    else:
-        line("no consumers")
+        listing(options.json, js.consumers(options.stream), _LISTED, empty="no consumers")
 
 
 def report_consumers(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        infos = sorted(jetstream(nc, options).consumers(options.stream), key=lambda info: -info.num_pending)
-    if options.json:
-        for info in infos:
-            struct_record(info)
-        return
-    rows = [
-        (
-            info.name,
-            f"{info.num_pending:,}",
-            f"{info.num_ack_pending:,}",
-            f"{info.num_redelivered:,}",
-            f"{info.num_waiting:,}",
-            "paused" if info.paused else "",
-            f"{info.ack_floor.stream_seq:,}",
-            "push" if info.config.is_push else "pull",
-            info.config.ack_policy,
-            human_duration(plain(info.config.ack_wait or 0)),
-        )
-        for info in infos
-    ]
-    titles = ("CONSUMER", "UNPROCESSED", "ACK PENDING", "REDELIVERED", "PULLS", "STATE", "ACK FLOOR", "MODE")
-    table((*titles, "ACK POLICY", "ACK WAIT"), rows)
+    with opened(options) as js:
+        infos = sorted(js.consumers(options.stream), key=lambda info: -info.num_pending)
+    listing(options.json, infos, _REPORTED)
 
 
 def consumer_info(options: argparse.Namespace) -> None:
@@ -157,8 +138,7 @@ def _created(js: JetStream, stream: str, config: ConsumerConfig) -> ConsumerInfo
 
 
 def copy_consumer(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         config = js.consumer_info(options.stream, options.consumer).config
         info = _created(js, options.stream, named_consumer(config, options, options.copy))
     _show(info, options.json)
@@ -168,8 +148,7 @@ def edit_consumer(options: argparse.Namespace) -> None:
     changes = settings(options)
     if not changes and options.config is None:
         raise errors.ConfigError("nothing to change: name at least one setting, or --config FILE")
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         before = js.consumer_info(options.stream, options.consumer).config
         base = before
         if options.config is not None:
@@ -185,13 +164,11 @@ def edit_consumer(options: argparse.Namespace) -> None:
     _show(info, options.json)
 
 
-def remove_consumer(options: argparse.Namespace) -> int:
-    if not ask(f"Delete consumer {options.consumer} of {options.stream}?", options.force):
-        return 1
+def remove_consumer(options: argparse.Namespace) -> None:
+    confirm(f"Delete consumer {options.consumer} of {options.stream}?", options.force)
     with connect(options) as nc:
         jetstream(nc, options).delete_consumer(options.stream, options.consumer)
     _done(options, "deleted")
-    return 0
 
 
 def _done(options: argparse.Namespace, what: str, **more: Any) -> None:
@@ -236,8 +213,7 @@ def _show(info: ConsumerInfo, as_json: bool) -> None:
 
 
 def next_messages(options: argparse.Namespace) -> int:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         try:
             batch = js.consumer(options.stream, options.consumer, fetch_info=False).fetch(options.count, options.wait)
         except errors.PullNoResponders:
@@ -251,7 +227,7 @@ def next_messages(options: argparse.Namespace) -> int:
                 message.term()
             elif not options.no_ack:
                 message.double_ack(options.timeout)
-        nc.flush(options.timeout)
+        js.nc.flush(options.timeout)
     if not batch:
         raise errors.NoMessages(f"no message for {options.consumer!r} within {options.wait:g} s")
     return 0

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import jsclient
 from jsclient import contexts, errors, nuid
 from jsclient.cli.arguments import Run, group
-from jsclient.cli.output import ask, complain, line, page, record, result, table
+from jsclient.cli.output import complain, confirm, line, page, record, result, table
 
 _SECRET: Final = ("password", "token", "user_seed", "user_jwt")
 _SETTINGS: Final = {
@@ -184,8 +184,8 @@ def _write(path: Path, plain: Mapping[str, Any]) -> None:
 
 def _save(options: argparse.Namespace, plain: Mapping[str, Any]) -> int:
     path = _file(options.name)
-    if path.exists() and not ask(f"Replace context {options.name}?", options.force):
-        return 1
+    if path.exists():
+        confirm(f"Replace context {options.name}?", options.force)
     _write(path, plain)
     contexts.load_context(options.name)  # a setting that cannot be used is reported now
     if options.select:
@@ -206,15 +206,13 @@ def _write_private(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def remove_context(options: argparse.Namespace) -> int:
+def remove_context(options: argparse.Namespace) -> None:
     path = _existing(options.name)
-    if not ask(f"Remove context {options.name}?", options.force):
-        return 1
+    confirm(f"Remove context {options.name}?", options.force)
     path.unlink()
     if contexts.selected_context() == options.name:
         (contexts.config_dir() / "context.txt").unlink()
     _done(options, "removed")
-    return 0
 
 
 def _done(options: argparse.Namespace, what: str) -> None:

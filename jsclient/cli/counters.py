@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from jsclient import errors, nuid
-from jsclient.cli.arguments import command, connect, group, jetstream
+from jsclient.cli.arguments import command, connect, group, jetstream, opened
 from jsclient.cli.output import line, page, record, table
 from jsclient.jetstream import JetStream, RawStreamMsg, Stream
 from jsclient.jetstream.api import headers as header_names
@@ -79,8 +79,7 @@ def decrement(options: argparse.Namespace) -> None:
 
 
 def _add(options: argparse.Namespace, count: int) -> None:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         stream = _stream(js, options)
         taken_by = js.stream_name_by_subject(options.subject)
         if taken_by != stream.name:

@@ -5,11 +5,24 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import sys
-from typing import Any
+from typing import Any, Final
 
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import ask, complain, line, page, payload_text, print_headers, record, result, shown, table
+from jsclient.cli.output import (
+    Columns,
+    complain,
+    confirm,
+    line,
+    listing,
+    page,
+    payload_text,
+    print_headers,
+    record,
+    result,
+    shown,
+    table,
+)
 from jsclient.workers.letters import ALL, DeadLetters, Letter
 
 
@@ -59,6 +72,17 @@ def _plain(letter: Letter) -> dict[str, Any]:
     return {**letter.to_dict(), "data": payload_text(letter.data)}
 
 
+_LISTED: Final[Columns] = {
+    "SEQ": lambda letter: letter.seq,
+    "DIED": lambda letter: letter.died.isoformat(timespec="seconds") if letter.died else "-",
+    "STREAM": lambda letter: letter.stream,
+    "CONSUMER": lambda letter: letter.consumer,
+    "SUBJECT": lambda letter: letter.original_subject,
+    "DELIVERIES": lambda letter: letter.deliveries,
+    "REASON": lambda letter: letter.reason,
+}
+
+
 def list_letters(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         found = list(_open(nc, options).list(limit=options.limit, **_filters(options)))
@@ -68,23 +92,7 @@ def list_letters(options: argparse.Namespace) -> None:
 def _print(found: list[Letter], as_json: bool) -> None:
     if not found:
         raise errors.NoMessages("there are no such letters")
-    if as_json:
-        for letter in found:
-            record(_plain(letter))
-        return
-    rows = [
-        (
-            letter.seq,
-            letter.died.isoformat(timespec="seconds") if letter.died else "-",
-            letter.stream,
-            letter.consumer,
-            letter.original_subject,
-            letter.deliveries,
-            letter.reason,
-        )
-        for letter in found
-    ]
-    table(("SEQ", "DIED", "STREAM", "CONSUMER", "SUBJECT", "DELIVERIES", "REASON"), rows, flowing=True)
+    listing(as_json, found, _LISTED, plain=_plain, flowing=True)
 
 
 def report_letters(options: argparse.Namespace) -> None:
@@ -120,8 +128,7 @@ def replay_letters(options: argparse.Namespace) -> int:
         if options.dry_run or not found:
             _print(found, options.json)
             return 0
-        if not ask(f"Publish {len(found):,} messages again?", options.force):
-            return 1
+        confirm(f"Publish {len(found):,} messages again?", options.force)
         if options.seq is not None:
             letters.replay(found[0], to=options.to)
             replayed, failed = 1, 0
@@ -138,13 +145,11 @@ def replay_letters(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def purge_letters(options: argparse.Namespace) -> int:
-    if not ask("Remove these letters for good?", options.force):
-        return 1
+def purge_letters(options: argparse.Namespace) -> None:
+    confirm("Remove these letters for good?", options.force)
     with connect(options) as nc:
         removed = _open(nc, options).purge(limit=options.limit, **_filters(options))
     result(options.json, {"removed": removed}, f"removed {removed:,}")
-    return 0
 
 
 def export_letters(options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from jsclient.cli.arguments import command, connect, group, jetstream, positive
-from jsclient.cli.output import ask, page, record, result, table
+from jsclient.cli.output import confirm, page, record, result, table
 from jsclient.errors import ConfigError
 from jsclient.groups import Filter, PartitionedGroup, create_elastic, group_names, open_group
 
@@ -134,9 +134,7 @@ def step_down(options: argparse.Namespace) -> None:
         _open(nc, options).step_down(options.member)
 
 
-def remove_group(options: argparse.Namespace) -> int:
-    if not ask(f"Delete group {options.group!r} of stream {options.stream!r}, with what waits in it?", options.force):
-        return 1
+def remove_group(options: argparse.Namespace) -> None:
+    confirm(f"Delete group {options.group!r} of stream {options.stream!r}, with what waits in it?", options.force)
     with connect(options) as nc:
         _open(nc, options).delete()
-    return 0

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jsclient import coordination, errors, keyvalue
 from jsclient.cli.arguments import command, connect, group, jetstream
-from jsclient.cli.output import ask, line, record, result, table
+from jsclient.cli.output import confirm, line, record, result, table
 from jsclient.jetstream.api.model_base import format_time
 
 TRIES: Final = 5
@@ -81,16 +81,14 @@ def _take_from(kv: keyvalue.KeyValue, asked: coordination.Holder, options: argpa
     coordination.evict(kv, holder, timeout=options.timeout)
 
 
-def release_lock(options: argparse.Namespace) -> int:
+def release_lock(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         kv, holder = _holder(options, nc)
         question = f"Take {options.name} from process {holder.pid} of {holder.host}? It may work on until it notices."
-        if not ask(question, options.force):
-            return 1
+        confirm(question, options.force)
         _take_from(kv, holder, options, nc)
     result(
         options.json,
         {"key": options.name, "released": True},
         f"released {options.name}; its holder learns that when it renews the lease next",
     )
-    return 0

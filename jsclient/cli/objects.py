@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, Final
 
 import jsclient
 from jsclient import errors, objectstore
@@ -15,13 +15,14 @@ from jsclient.cli.arguments import (
     group,
     headers_of,
     jetstream,
+    opened,
     positive,
     seconds,
     storage,
     taken_as_it_is,
 )
 from jsclient.cli.infos import stream_parts, told
-from jsclient.cli.output import ask, line, name_alone, page, record, result, size, table
+from jsclient.cli.output import Columns, confirm, listing, name_alone, page, record, result, size
 from jsclient.jetstream.api import model_base
 
 
@@ -91,31 +92,36 @@ def _plain(info: objectstore.ObjectInfo) -> dict[str, Any]:
     }
 
 
+_STORES: Final[Columns] = {
+    "STORE": lambda one: one.bucket,
+    "SIZE": lambda one: size(one.size),
+    "DESCRIPTION": lambda one: one.description or "",
+}
+_OBJECTS: Final[Columns] = {
+    "NAME": lambda one: one.name,
+    "SIZE": lambda one: size(one.size),
+    "MODIFIED": lambda one: one.mtime.isoformat(timespec="seconds") if one.mtime else "-",
+}
+
+
+def _plain_store(one: objectstore.ObjectStoreStatus) -> dict[str, Any]:
+    return {"bucket": one.bucket, "size": one.size, "description": one.description}
+
+
 def list_objects(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        if options.bucket is None:
-            stores = list(objectstore.object_stores(jetstream(nc, options)))
-            rows: list[Any] = [(one.bucket, size(one.size), one.description or "") for one in stores]
-            plain = [{"bucket": one.bucket, "size": one.size, "description": one.description} for one in stores]
-            titles = ("STORE", "SIZE", "DESCRIPTION")
-        else:
-            infos = list(_open(nc, options).list())
-            rows = [
-                (one.name, size(one.size), one.mtime.isoformat(timespec="seconds") if one.mtime else "-")
-                for one in infos
-            ]
-            plain = [_plain(one) for one in infos]
-            titles = ("NAME", "SIZE", "MODIFIED")
+    with opened(options) as js:
+        found: list[Any] = list(
+            objectstore.object_stores(js)
+            if options.bucket is None
+            else objectstore.object_store(js, options.bucket).list()
+        )
     if options.names:
-        for one_plain in plain:
-            name_alone(str(one_plain["name" if options.bucket else "bucket"]), options.json)
-    elif options.json:
-        for one_plain in plain:
-            record(one_plain)
-    elif rows:
-        table(titles, rows)
+        for one in found:
+            name_alone(one.name if options.bucket else one.bucket, options.json)
+    elif options.bucket:
+        listing(options.json, found, _OBJECTS, plain=_plain, empty="no objects")
     else:
-        line("no objects" if options.bucket else "no object stores")
+        listing(options.json, found, _STORES, plain=_plain_store, empty="no object stores", flowing=True)
 
 
 def add_store(options: argparse.Namespace) -> None:
@@ -186,10 +192,9 @@ def _show_store(status: objectstore.ObjectStoreStatus, as_json: bool) -> None:
         page(f"Object store {status.bucket}", told([("created", info.created), *pairs.items()]), stream_parts(info))
 
 
-def delete_object(options: argparse.Namespace) -> int:
+def delete_object(options: argparse.Namespace) -> None:
     what = f"object {options.name}" if options.name else f"object store {options.bucket} with all its objects"
-    if not ask(f"Delete {what}?", options.force):
-        return 1
+    confirm(f"Delete {what}?", options.force)
     with connect(options) as nc:
         if options.name:
             _open(nc, options).delete(options.name)
@@ -200,16 +205,13 @@ def delete_object(options: argparse.Namespace) -> int:
         {"bucket": options.bucket, "deleted": options.name or options.bucket},
         f"deleted {options.name or options.bucket}",
     )
-    return 0
 
 
-def seal_store(options: argparse.Namespace) -> int:
-    if not ask(f"Seal object store {options.bucket}? It can never be changed again.", options.force):
-        return 1
+def seal_store(options: argparse.Namespace) -> None:
+    confirm(f"Seal object store {options.bucket}? It can never be changed again.", options.force)
     with connect(options) as nc:
         _open(nc, options).seal()
     result(options.json, {"bucket": options.bucket, "sealed": True}, f"sealed {options.bucket}")
-    return 0
 
 
 def watch_objects(options: argparse.Namespace) -> None:

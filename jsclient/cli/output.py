@@ -8,9 +8,10 @@ import math
 import re
 import shutil
 import sys
+import textwrap
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -213,7 +214,8 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], flowing: bool = 
     for i in range(-1, len(cells)):
         line("  ".join(justified(columns[c].at(i), columns[c].width, columns[c].right) for c in chosen).rstrip())
     if left_out := [column.title for number, column in enumerate(columns) if number not in chosen]:
-        complain(f"the terminal is too narrow for {', '.join(left_out)}; --json has everything")
+        note = f"jsclient: too narrow for {', '.join(left_out)}; see --json"
+        print(textwrap.fill(note, int(terminal_width()), break_long_words=False), file=sys.stderr)
 
 
 @attrs.frozen
@@ -257,6 +259,33 @@ def _is_figure(cell: str) -> bool:
     return _FIGURE.fullmatch(cell) is not None
 
 
+Columns = Mapping[str, Callable[[Any], Any]]
+"""Title -> the cell of an item; the most important ones first."""
+
+
+def listing(
+    as_json: bool,
+    items: Iterable[Any],
+    columns: Columns,
+    *,
+    plain: Callable[[Any], Any] | None = None,
+    empty: str = "",
+    flowing: bool = False,
+) -> None:
+    """Items as JSON lines, `plain` of each, or as rows of a table; for no items the sentence `empty`."""
+    found = list(items)
+    if as_json:
+        for item in found:
+            if plain is None and isinstance(item, msgspec.Struct):
+                struct_record(item)
+            else:
+                record(item if plain is None else plain(item))
+    elif found or not empty:
+        table(list(columns), [[cell(item) for cell in columns.values()] for item in found], flowing)
+    else:
+        line(empty)
+
+
 Pairs = Iterable[tuple[str, Any]]
 
 
@@ -284,14 +313,20 @@ def size(count: float) -> str:
     raise AssertionError("not reached")
 
 
-def ask(question: str, forced: bool) -> bool:
-    """True if the user agrees. Without a terminal nobody can be asked: that is wrong usage without `--force`."""
+class Declined(Exception):
+    """The user has answered no."""
+
+
+def confirm(question: str, forced: bool) -> None:
+    """Raises Declined unless the user agrees. Without a terminal it is wrong usage, except with `--force`."""
     if forced:
-        return True
+        return
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} Nobody can be asked here: repeat it with --force")
     try:
-        return input(f"{escaped(question)} [y/N] ").strip().lower() in ("y", "yes")
+        answer = input(f"{escaped(question)} [y/N] ")
     except EOFError:  # Ctrl-D
         print(file=sys.stderr)
-        return False
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise Declined

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient.cli import server_check
 from jsclient.cli.arguments import command, connect, group
-from jsclient.cli.output import complain, page, record, result, size, table
+from jsclient.cli.output import Columns, complain, listing, page, record, result, size, table
 from jsclient.system import Gathered, SystemClient
 from jsclient.waiting import Gate
 
@@ -112,37 +113,57 @@ def _gather(options: argparse.Namespace, question: Any) -> Gathered[Any]:
     return gathered
 
 
+def _number(name: str) -> Callable[[Any], str]:
+    return lambda one: f"{one.data.get(name, 0):,}"
+
+
+def _bytes(name: str) -> Callable[[Any], str]:
+    return lambda one: size(one.data.get(name, 0))
+
+
+_SERVERS: Final[Columns] = {
+    "NAME": lambda one: one.name,
+    "VERSION": lambda one: one.version,
+    "CONNECTIONS": _number("connections"),
+    "SUBSCRIPTIONS": _number("subscriptions"),
+    "MEMORY": _bytes("mem"),
+    "CPU %": lambda one: f"{one.data.get('cpu', 0):g}",
+    "SLOW": _number("slow_consumers"),
+    "ROUTES": lambda one: len(one.data.get("routes") or ()),
+    "CLUSTER": lambda one: one.cluster or "-",
+    "HOST": lambda one: one.host,
+}
+_JETSTREAM: Final[Columns] = {
+    "SERVER": lambda one: one.name,
+    "STREAMS": _number("streams"),
+    "CONSUMERS": _number("consumers"),
+    "MESSAGES": _number("messages"),
+    "BYTES": _bytes("bytes"),
+    "MEMORY": _bytes("memory"),
+    "FILE": _bytes("storage"),
+    "API": lambda one: f"{(one.data.get('api') or {}).get('total', 0):,}",
+    "API ERRORS": lambda one: f"{(one.data.get('api') or {}).get('errors', 0):,}",
+    "META LEADER": lambda one: "*" if (one.data.get("meta_cluster") or {}).get("leader") == one.name else "",
+}
+_CONNECTIONS: Final[Columns] = {
+    "CID": lambda pair: pair[1].get("cid"),
+    "SERVER": lambda pair: pair[0].name,
+    "NAME": lambda pair: pair[1].get("name", ""),
+    "ACCOUNT": lambda pair: pair[1].get("account", ""),
+    "ADDRESS": lambda pair: f"{pair[1].get('ip')}:{pair[1].get('port')}",
+    "PENDING": lambda pair: size(pair[1].get("pending_bytes", 0)),
+    "IN": lambda pair: f"{pair[1].get('in_msgs', 0):,}",
+    "OUT": lambda pair: f"{pair[1].get('out_msgs', 0):,}",
+    "SUBS": lambda pair: f"{pair[1].get('subscriptions', 0):,}",
+    "UPTIME": lambda pair: pair[1].get("uptime", ""),
+    "LANGUAGE": lambda pair: pair[1].get("lang", ""),
+}
+
+
 def list_servers(options: argparse.Namespace) -> int:
     gathered = _gather(options, lambda system: system.servers())
     if not options.json:
-        rows = [
-            (
-                one.name,
-                one.cluster or "-",
-                one.version,
-                one.host,
-                f"{one.data.get('connections', 0):,}",
-                f"{one.data.get('subscriptions', 0):,}",
-                size(one.data.get("mem", 0)),
-                f"{one.data.get('cpu', 0):g}",
-                f"{one.data.get('slow_consumers', 0):,}",
-                len(one.data.get("routes") or ()),
-            )
-            for one in gathered
-        ]
-        titles = (
-            "NAME",
-            "CLUSTER",
-            "VERSION",
-            "HOST",
-            "CONNECTIONS",
-            "SUBSCRIPTIONS",
-            "MEMORY",
-            "CPU %",
-            "SLOW",
-            "ROUTES",
-        )
-        table(titles, rows)
+        listing(False, gathered, _SERVERS)
     return _warn(gathered)
 
 
@@ -201,59 +222,15 @@ def report_servers(options: argparse.Namespace) -> int:
 def _report_jetstream(options: argparse.Namespace) -> int:
     gathered = _gather(options, lambda system: system.jetstream())
     if not options.json:
-        rows = [
-            (
-                one.name,
-                f"{one.data.get('streams', 0):,}",
-                f"{one.data.get('consumers', 0):,}",
-                f"{one.data.get('messages', 0):,}",
-                size(one.data.get("bytes", 0)),
-                size(one.data.get("memory", 0)),
-                size(one.data.get("storage", 0)),
-                f"{(one.data.get('api') or {}).get('total', 0):,}",
-                f"{(one.data.get('api') or {}).get('errors', 0):,}",
-                "*" if (one.data.get("meta_cluster") or {}).get("leader") == one.name else "",
-            )
-            for one in gathered
-        ]
-        titles = (
-            "SERVER",
-            "STREAMS",
-            "CONSUMERS",
-            "MESSAGES",
-            "BYTES",
-            "MEMORY",
-            "FILE",
-            "API",
-            "API ERRORS",
-            "META LEADER",
-        )
-        table(titles, rows)
+        listing(False, gathered, _JETSTREAM)
     return _warn(gathered)
 
 
 def _report_connections(options: argparse.Namespace) -> int:
     gathered = _gather(options, lambda system: system.connections(auth=True, subscriptions=False))
     if not options.json:
-        rows = [
-            (
-                client.get("cid"),
-                one.name,
-                client.get("name", ""),
-                client.get("account", ""),
-                f"{client.get('ip')}:{client.get('port')}",
-                client.get("lang", ""),
-                client.get("uptime", ""),
-                f"{client.get('in_msgs', 0):,}",
-                f"{client.get('out_msgs', 0):,}",
-                size(client.get("pending_bytes", 0)),
-                f"{client.get('subscriptions', 0):,}",
-            )
-            for one in gathered
-            for client in one.data.get("connections") or ()
-        ]
-        titles = ("CID", "SERVER", "NAME", "ACCOUNT", "ADDRESS", "LANGUAGE", "UPTIME", "IN", "OUT", "PENDING", "SUBS")
-        table(titles, rows)
+        clients = [(one, client) for one in gathered for client in one.data.get("connections") or ()]
+        listing(False, clients, _CONNECTIONS)
         for one in gathered:
             if one.data.get("total", 0) > one.data.get("num_connections", 0):
                 complain(f"{one.name}: {one.data['num_connections']} of {one.data['total']} connections are shown")

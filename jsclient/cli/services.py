@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from jsclient import errors, services
 from jsclient.cli.arguments import command, connect, group
-from jsclient.cli.output import page, record, table
+from jsclient.cli.output import Columns, listing, page, record
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -25,63 +25,56 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
             made.add_argument("id", nargs="?", default="", help="only this instance")
 
 
-def _found(found: Iterable[Any], options: argparse.Namespace) -> list[Any]:
-    answers = sorted(found, key=lambda one: (one.name, one.id))
+_PINGED: Final[Columns] = {
+    "NAME": lambda one: one.name,
+    "VERSION": lambda one: one.version,
+    "ID": lambda one: one.id,
+}
+_LISTED: Final[Columns] = {
+    **_PINGED,
+    "ENDPOINTS": lambda one: len(one.endpoints),
+    "DESCRIPTION": lambda one: one.description,
+}
+_STATS: Final[Columns] = {
+    "NAME": lambda pair: pair[0].name,
+    "ID": lambda pair: pair[0].id,
+    "ENDPOINT": lambda pair: pair[1].name,
+    "REQUESTS": lambda pair: f"{pair[1].num_requests:,}",
+    "ERRORS": lambda pair: f"{pair[1].num_errors:,}",
+    "AVERAGE MS": lambda pair: f"{pair[1].average_processing_time / 1e6:.3f}",
+    "LAST ERROR": lambda pair: pair[1].last_error,
+}
+
+
+def _found(question: Callable[..., Iterable[Any]], options: argparse.Namespace) -> list[Any]:
+    with connect(options) as nc:
+        answers = list(question(nc, options.name, options.id, timeout=options.timeout))
     if not answers:
         raise errors.NoMessages(f"no service {options.name!r} answers" if options.name else "no service answers")
-    if options.json:
-        for one in answers:
-            record(one)
-    return answers
+    return sorted(answers, key=lambda one: (one.name, one.id))
 
 
 def list_services(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        found = _found(services.info(nc, options.name, options.id, timeout=options.timeout), options)
-    if not options.json:
-        rows = [(one.name, one.version, one.id, len(one.endpoints), one.description) for one in found]
-        table(("NAME", "VERSION", "ID", "ENDPOINTS", "DESCRIPTION"), rows)
+    listing(options.json, _found(services.info, options), _LISTED, plain=lambda one: one, flowing=True)
 
 
 def ping_services(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        found = _found(services.ping(nc, options.name, options.id, timeout=options.timeout), options)
-    if not options.json:
-        table(("NAME", "VERSION", "ID"), [(one.name, one.version, one.id) for one in found])
+    listing(options.json, _found(services.ping, options), _PINGED, plain=lambda one: one)
 
 
 def show_services(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        found = _found(services.info(nc, options.name, options.id, timeout=options.timeout), options)
-    for one in () if options.json else found:
-        page(
-            f"Service {one.name} {one.version}, instance {one.id}",
-            [
-                ("description", one.description or None),
-                *(
-                    (endpoint.name, f"{endpoint.subject}  queue {endpoint.queue_group or '-'}")
-                    for endpoint in one.endpoints
-                ),
-            ],
-        )
+    for one in _found(services.info, options):
+        if options.json:
+            record(one)
+            continue
+        ends = [(end.name, f"{end.subject}  queue {end.queue_group or '-'}") for end in one.endpoints]
+        title = f"Service {one.name} {one.version}, instance {one.id}"
+        page(title, [("description", one.description), *ends])
 
 
 def show_stats(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        found = _found(services.stats(nc, options.name, options.id, timeout=options.timeout), options)
+    found = _found(services.stats, options)
     if options.json:
-        return
-    rows = [
-        (
-            one.name,
-            one.id,
-            endpoint.name,
-            f"{endpoint.num_requests:,}",
-            f"{endpoint.num_errors:,}",
-            f"{endpoint.average_processing_time / 1e6:.3f}",
-            endpoint.last_error,
-        )
-        for one in found
-        for endpoint in one.endpoints
-    ]
-    table(("NAME", "ID", "ENDPOINT", "REQUESTS", "ERRORS", "AVERAGE MS", "LAST ERROR"), rows)
+        listing(True, found, {}, plain=lambda one: one)
+    else:
+        listing(False, [(one, endpoint) for one in found for endpoint in one.endpoints], _STATS, flowing=True)

@@ -46,7 +46,9 @@ def new_stream(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mirror", metavar="STREAM", help="a copy of this stream, without subjects of its own")
     parser.add_argument("--source", action="append", metavar="STREAM", help="copy from this stream; may be repeated")
     parser.add_argument("--config", type=Path, metavar="FILE", help="JSON of a stream; options change it")
-    parser.add_argument("--first-sequence", type=positive, help="sequence of its first message (server 2.10)")
+    parser.add_argument(
+        "--first-sequence", dest="first_seq", type=positive, help="sequence of its first message (server 2.10)"
+    )
     parser.add_argument("--limit-consumer-inactive", type=seconds, help="longest --inactive-threshold of a consumer")
     parser.add_argument("--limit-consumer-max-pending", type=positive, help="largest --max-pending of a consumer")
     parser.add_argument("--persist-mode", choices=("default", "async"))
@@ -69,14 +71,14 @@ def all_streams(parser: argparse.ArgumentParser) -> None:
     """The options that new, copied and present streams share."""
     parser.add_argument("--subjects", action="append", help="with commas")
     parser.add_argument("--retention", choices=tuple(RETENTIONS_TOO), metavar="|".join(RETENTIONS))
-    parser.add_argument("--replicas", type=positive)
+    parser.add_argument("--replicas", dest="num_replicas", type=positive)
     parser.add_argument("--max-age", type=seconds, help="seconds, or as 90d; 0: without limit")
     parser.add_argument("--max-msgs", type=int)
     parser.add_argument("--max-msgs-per-subject", type=int)
     parser.add_argument("--max-bytes", type=count_of_bytes, help="bytes, or as 10GB")
     parser.add_argument("--max-msg-size", type=count_of_bytes, help="bytes, or as 64KB")
     parser.add_argument("--max-consumers", type=int)
-    parser.add_argument("--dupe-window", type=seconds, help="seconds")
+    parser.add_argument("--dupe-window", dest="duplicate_window", type=seconds, help="seconds")
     parser.add_argument("--discard", choices=("old", "new"))
     parser.add_argument("--compression", choices=("none", "s2"))
     parser.add_argument("--description")
@@ -88,9 +90,14 @@ def all_streams(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--republish-source", metavar="SUBJECT", help="what is published again, once stored")
     parser.add_argument("--republish-destination", metavar="SUBJECT")
     parser.add_argument("--republish-headers", action="store_true", help="its headers alone")
-    parser.add_argument("--subject-del-markers-ttl", type=seconds, help="how long markers stay (server 2.11)")
-    for option in _SWITCHES:
-        parser.add_argument(f"--{option}", action=argparse.BooleanOptionalAction)
+    parser.add_argument(
+        "--subject-del-markers-ttl",
+        dest="subject_delete_marker_ttl",
+        type=seconds,
+        help="how long markers stay (server 2.11)",
+    )
+    for option, field in _SWITCHES.items():
+        parser.add_argument(f"--{option}", dest=field, action=argparse.BooleanOptionalAction)
 
 
 def wanted_stream(options: argparse.Namespace) -> StreamConfig:
@@ -113,54 +120,36 @@ def config_file(path: Path) -> StreamConfig:
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What the options say, as keywords of StreamConfig; what they do not mention is left out."""
-    sources = [StreamSource(name=name) for name in split(getattr(options, "source", None))]
-    mirror = getattr(options, "mirror", None)
+    """The given options as keywords of StreamConfig. Most of them are stored under the name of their field."""
     limits = {
         "inactive_threshold": getattr(options, "limit_consumer_inactive", None),
         "max_ack_pending": getattr(options, "limit_consumer_max_pending", None),
     }
-    transform = _both(options, "transform")
-    republish = _both(options, "republish")
+    mirror = getattr(options, "mirror", None)
+    transform, republish = _both(options, "transform"), _both(options, "republish")
+    headers_only = options.republish_headers or None
     wanted = {
+        **{field: getattr(options, field, None) for field in StreamConfig.__struct_fields__},
         "subjects": split(options.subjects) or None,
-        "storage": getattr(options, "storage", None),
         "retention": RETENTIONS_TOO.get(options.retention),
         "mirror": StreamSource(name=mirror) if mirror else None,
-        "sources": sources or None,
-        "num_replicas": options.replicas,
-        "max_age": options.max_age,
-        "max_msgs": options.max_msgs,
-        "max_msgs_per_subject": options.max_msgs_per_subject,
-        "max_bytes": options.max_bytes,
-        "max_msg_size": options.max_msg_size,
-        "max_consumers": options.max_consumers,
-        "duplicate_window": options.dupe_window,
-        "discard": options.discard,
-        "compression": options.compression,
-        "description": options.description,
+        "sources": [StreamSource(name=name) for name in split(getattr(options, "source", None))] or None,
         "metadata": dict(options.metadata) if options.metadata else None,
         "placement": _placement(options),
-        "subject_transform": SubjectTransform(src=transform[0], dest=transform[1]) if transform else None,
-        "republish": Republish(src=republish[0], dest=republish[1], headers_only=options.republish_headers or None)
-        if republish
-        else None,
-        "subject_delete_marker_ttl": options.subject_del_markers_ttl,
-        "first_seq": getattr(options, "first_sequence", None),
+        "subject_transform": SubjectTransform(**transform) if transform else None,
+        "republish": Republish(**republish, headers_only=headers_only) if republish else None,
         "consumer_limits": StreamConsumerLimits(**limits) if any(limits.values()) else None,
-        "persist_mode": getattr(options, "persist_mode", None),
-        **{field: getattr(options, option.replace("-", "_")) for option, field in _SWITCHES.items()},
     }
     ended = {field: None for option, field in _REMOVALS.items() if getattr(options, option.replace("-", "_"), False)}
     return {**{key: value for key, value in wanted.items() if value is not None}, **ended}
 
 
-def _both(options: argparse.Namespace, what: str) -> tuple[str, str] | None:
+def _both(options: argparse.Namespace, what: str) -> dict[str, Any] | None:
     """--WHAT-source and --WHAT-destination, which belong together."""
     source, destination = getattr(options, f"{what}_source"), getattr(options, f"{what}_destination")
     if (source is None) != (destination is None):
         raise errors.ConfigError(f"--{what}-source and --{what}-destination belong together: give both")
-    return None if source is None else (source, destination)
+    return None if source is None else {"src": source, "dest": destination}
 
 
 def _placement(options: argparse.Namespace) -> Placement | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from jsclient import backup, errors
-from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, split, storage
+from jsclient.cli.arguments import command, connect, group, jetstream, opened, positive, seconds, split, storage
 from jsclient.cli.infos import show_changes, show_stream
 from jsclient.cli.output import (
+    Columns,
     Progress,
-    ask,
+    confirm,
     line,
+    listing,
     name_alone,
     print_message,
     record,
@@ -145,64 +147,47 @@ _ARGUMENTS: dict[str, Any] = {
 }
 
 
+_STREAMS: Final[Columns] = {
+    "NAME": lambda info: info.config.name,
+    "MESSAGES": lambda info: f"{info.state.messages:,}",
+    "BYTES": lambda info: size(info.state.bytes),
+    "CONSUMERS": lambda info: info.state.consumer_count,
+}
+_LISTED: Final[Columns] = {
+    **_STREAMS,
+    "STORAGE": lambda info: info.config.storage,
+    "SUBJECTS": lambda info: ",".join(info.config.subjects or ()),
+}
+_REPORTED: Final[Columns] = {
+    **_STREAMS,
+    "LOST": lambda info: f"{len(info.state.lost.msgs or ()) if info.state.lost else 0:,}",
+    "DELETED": lambda info: f"{info.state.num_deleted:,}",
+    "STORAGE": lambda info: info.config.storage,
+    "REPLICAS": lambda info: _replicas(info),
+}
+
+
 def list_streams(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         if options.names:
             for name in js.stream_names(subject=options.subject):
                 name_alone(name, options.json)
             return
-        infos = list(js.streams(subject=options.subject))
-    if options.json:
-        for info in infos:
-            struct_record(info)
-    elif infos:
-        table(
-            ("NAME", "MESSAGES", "BYTES", "CONSUMERS", "STORAGE", "SUBJECTS"),
-            [
-                (
-                    info.config.name,
-                    f"{info.state.messages:,}",
-                    size(info.state.bytes),
-                    info.state.consumer_count,
-                    info.config.storage,
-                    ",".join(info.config.subjects or ()),
-                )
-                for info in infos
-            ],
-        )
-    else:
-        line("no streams")
+        listing(options.json, js.streams(subject=options.subject), _LISTED, empty="no streams")
+
+
+_ORDERS: Final[dict[str | None, Callable[[StreamInfo], Any]]] = {
+    "name": lambda info: info.config.name,
+    "messages": lambda info: -info.state.messages,
+    "consumers": lambda info: -info.state.consumer_count,
+    None: lambda info: -info.state.bytes,
+}
 
 
 def report_streams(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        infos = list(jetstream(nc, options).streams(subject=options.subject))
-    keys: dict[str | None, Callable[[StreamInfo], Any]] = {
-        "name": lambda info: info.config.name,
-        "messages": lambda info: -info.state.messages,
-        "consumers": lambda info: -info.state.consumer_count,
-        None: lambda info: -info.state.bytes,
-    }
-    infos.sort(key=keys[options.order])
-    if options.json:
-        for info in infos:
-            struct_record(info)
-        return
-    rows = [
-        (
-            info.config.name,
-            f"{info.state.messages:,}",
-            size(info.state.bytes),
-            f"{info.state.consumer_count:,}",
-            f"{len(info.state.lost.msgs or ()) if info.state.lost else 0:,}",
-            f"{info.state.num_deleted:,}",
-            info.config.storage,
-            _replicas(info),
-        )
-        for info in infos
-    ]
-    table(("STREAM", "MESSAGES", "BYTES", "CONSUMERS", "LOST", "DELETED", "STORAGE", "REPLICAS"), rows)
+    with opened(options) as js:
+        infos = sorted(js.streams(subject=options.subject), key=_ORDERS[options.order])
+    listing(options.json, infos, _REPORTED)
 
 
 def _replicas(info: StreamInfo) -> str:
@@ -241,8 +226,7 @@ def edit_stream(options: argparse.Namespace) -> None:
     changes = settings(options)
     if not changes and options.config is None:
         raise errors.ConfigError("nothing to change: name at least one setting, or --config FILE")
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         before = js.stream(options.stream).info().config
         base = before if options.config is None else config_file(options.config).replace(name=options.stream)
         after = changed(base, changes)
@@ -254,8 +238,7 @@ def edit_stream(options: argparse.Namespace) -> None:
 
 
 def copy_stream(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         config = js.stream(options.stream).info().config
         if not options.subjects and not options.as_source:
             raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
@@ -265,28 +248,23 @@ def copy_stream(options: argparse.Namespace) -> None:
     _show(info, options.json)
 
 
-def remove_stream(options: argparse.Namespace) -> int:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+def remove_stream(options: argparse.Namespace) -> None:
+    with opened(options) as js:
         held = js.stream(options.stream).info().state.messages
-        if not ask(f"Delete stream {options.stream} with its {held:,} messages?", options.force):
-            return 1
+        confirm(f"Delete stream {options.stream} with its {held:,} messages?", options.force)
         js.delete_stream(options.stream)
     result(
         options.json,
         {"stream": options.stream, "deleted": True, "messages": held},
         f"deleted {options.stream} with {held:,} messages",
     )
-    return 0
 
 
-def seal_stream(options: argparse.Namespace) -> int:
-    if not ask(f"Seal stream {options.stream} for good?", options.force):
-        return 1
+def seal_stream(options: argparse.Namespace) -> None:
+    confirm(f"Seal stream {options.stream} for good?", options.force)
     with connect(options) as nc:
         jetstream(nc, options).stream(options.stream, fetch_info=False).seal(timeout=options.timeout)
     result(options.json, {"stream": options.stream, "sealed": True}, f"sealed {options.stream}")
-    return 0
 
 
 def list_gaps(options: argparse.Namespace) -> None:
@@ -315,10 +293,9 @@ def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def purge_stream(options: argparse.Namespace) -> int:
+def purge_stream(options: argparse.Namespace) -> None:
     which = f" on {options.subject}" if options.subject else ""
-    if not ask(f"Remove messages{which} from {options.stream}?", options.force):
-        return 1
+    confirm(f"Remove messages{which} from {options.stream}?", options.force)
     with connect(options) as nc:
         purged = (
             jetstream(nc, options)
@@ -326,7 +303,6 @@ def purge_stream(options: argparse.Namespace) -> int:
             .purge(subject=options.subject, seq=options.seq, keep=options.keep)
         )
     result(options.json, {"purged": purged}, f"purged {purged} messages")
-    return 0
 
 
 def list_subjects(options: argparse.Namespace) -> None:
@@ -370,9 +346,8 @@ def get_message(options: argparse.Namespace) -> None:
     _print(message, options)
 
 
-def remove_message(options: argparse.Namespace) -> int:
-    if not ask(f"Delete message {options.id} of {options.stream}?", options.force):
-        return 1
+def remove_message(options: argparse.Namespace) -> None:
+    confirm(f"Delete message {options.id} of {options.stream}?", options.force)
     with connect(options) as nc:
         stream = jetstream(nc, options).stream(options.stream, fetch_info=False)
         if options.secure:
@@ -380,12 +355,10 @@ def remove_message(options: argparse.Namespace) -> int:
         else:
             stream.delete_msg(options.id)
     result(options.json, {"stream": options.stream, "deleted": options.id}, f"deleted message {options.id}")
-    return 0
 
 
 def backup_stream(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         with Progress(f"backup of {options.stream}") as progress:
             made = backup.backup_stream(
                 js,
@@ -406,8 +379,7 @@ def backup_stream(options: argparse.Namespace) -> None:
 
 def restore_stream(options: argparse.Namespace) -> None:
     placed = {"cluster": options.cluster, "tags": split(options.tag)}
-    with connect(options) as nc:
-        js = jetstream(nc, options)
+    with opened(options) as js:
         with Progress(f"restore of {options.name or options.folder}") as progress:
             info = backup.restore_stream(
                 js,
