@@ -84,10 +84,9 @@ def taken_as_it_is(parser: argparse.ArgumentParser, *names: str) -> None:
 
 def positive(text: str) -> int:
     """An argument that counts something: 1 or more."""
-    value = int(text)
-    if value < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
-    return value
+    return int(text)
 
 
 class Command(NamedTuple):

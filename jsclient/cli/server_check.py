@@ -158,7 +158,11 @@ class _Kind(NamedTuple):
 
 def add_commands(check: argparse.ArgumentParser, common: argparse.ArgumentParser, required: bool = True) -> None:
     kinds = check.add_subparsers(
-        dest="action", required=required, metavar="KIND", parser_class=_CheckParser, prog=check.prog
+        dest="action",
+        required=required,
+        metavar="KIND" if required else "[KIND]",
+        parser_class=_CheckParser,
+        prog=check.prog,
     )
     for name, kind in _KINDS.items():
         made = command(kinds, common, name, _run, kind.text, ())

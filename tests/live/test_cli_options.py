@@ -124,6 +124,7 @@ def test_the_option_after_the_command_wins(run: Run, server: NatsServer) -> None
         (["stream", "ls", "--wrong"], "usage: jsclient stream ls"),
         (["stream", "nothing"], "usage: jsclient stream"),
         (["pub"], "usage: jsclient pub"),
+        (["next", "S", "c", "--count", "many"], "must be 1 or more, not many"),
         (["--wrong", "pub"], "there is no option --wrong"),
         ([], "COMMAND"),
     ],
