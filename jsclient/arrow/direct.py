@@ -20,7 +20,7 @@ from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
 from jsclient.jetstream.api import headers as header_names
-from jsclient.jetstream.api.batch_answers import Answered, BatchGets, Lost
+from jsclient.jetstream.api.batch_answers import Answered, BatchGets, Lost, parts_of
 from jsclient.message import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.arrow")
@@ -51,6 +51,7 @@ class RangeDirect:
         self._gaps = gaps
         self._patient = required  # no answer is waited for; else a consumer reads the range
         self._mirrored = 0
+        self._counted = False  # the first answer gives the number of messages in the range
         # One filter is the server's work, of several it knows nothing here: they are matched on this side.
         self._filter = part.filters[0] if len(part.filters) == 1 else ">"
         self._several = Matching(part.filters) if len(part.filters) > 1 else None
@@ -121,16 +122,36 @@ class RangeDirect:
                 f"stream {self._access.stream!r}: the server does not answer direct gets in batches (needs 2.11); "
                 "use readMethod=consumer",
             )
+        if not self._counted:
+            assert parts[0].pending is not None
+            self._gaps.begin(self.next, parts[0].pending + 1, self._filter != ">", self._behind_the_end)
+            self._counted = True
         beyond = parts[-1].sequence >= self._part.end
         if beyond:
             parts = [part for part in parts if part.sequence < self._part.end]
             messages = messages[: len(parts)]
         if parts:
-            self._gaps.check(self.next, [part.sequence for part in parts])
+            self._gaps.read(self.next, [part.sequence for part in parts])
             self.next = self._reached = parts[-1].sequence + 1
             yield direct_chunk(parts, messages, self._times)
         if beyond:
-            self.next = self._part.end  # a later sequence was seen: the rest of the range is not there
+            self.next = self._part.end  # a later sequence came: the range has no more
+
+    def _behind_the_end(self) -> int:
+        """The number of messages that match behind the range."""
+        body = {"batch": 1, "seq": self._part.end, "next_by_subj": self._filter}
+        subject = f"DIRECT.GET.{self._access.stream}"
+        message = self._access.retrying(
+            "counting", lambda: self._access.api.request_raw(subject, body, timeout=self._access.patience(), read=True)
+        )
+        if message.status is not None:
+            if message.status.code == 404:
+                return 0
+            raise Repeat(f"{message.status.code} {message.status.description}")
+        parts = parts_of(message)
+        if parts.stream != self._stream or parts.pending is None:
+            raise Repeat("a mirror answered")
+        return parts.pending + 1
 
     def _after(self, end: Msg) -> None:
         """What the status at the end of an answer means."""

@@ -1,9 +1,10 @@
-"""Proof that a range was read whole: holes between its messages, its end, and that it is still the same stream.
+"""Proof that a range was read completely: nothing is missing in it, and it is still the same stream.
 
-Deleted messages and those that filters skip are normal. A head of the stream that has moved past the reader is a loss,
-and so is a stream that ends before the range does. A replica that lags behind the leader is neither: the leader has
-the last word. Every range ends with one STREAM.INFO, because what was read proves nothing about another stream of the
-same name, or about a store that was set back.
+Deleted messages and those that filters skip leave holes in the sequences, and retention may follow right behind the
+reader, so a hole proves nothing. The reader counts the messages of the range when it begins, and compares the number
+with what it has read at the end. Messages that are missing are lost if the head of the stream has passed a hole. A
+stream that ends before the range does is a loss, too. A replica may lag behind, so the leader decides. Every range ends
+with one STREAM.INFO: the messages themselves do not show that another stream of the same name took over.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from jsclient.arrow.ranges import StreamState, head_moved
 from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jsclient.arrow.access import StreamAccess
     from jsclient.arrow.chunks import Chunk
     from jsclient.arrow.ranges import Range
 
-FREE_LOOKS: Final = 20  # chunks with holes after which the head is looked at at once
-EVERY: Final = 0.1  # seconds between two looks after that: filters leave holes everywhere
 PAUSE: Final = 0.2  # seconds between two questions while a leader catches up
 
 
@@ -31,21 +32,39 @@ class Gaps:
     def __init__(self, access: StreamAccess, part: Range) -> None:
         self._access = access
         self._part = part
-        self._holes: list[tuple[int, list[int]]] = []  # what did not come whole since the last look at the head
-        self._looks = 0
-        self._look_at = 0.0
+        self._expected: int | None = None  # messages of the range when the reading began, or fewer
+        self._read = 0
+        self._from = part.start  # missing messages below it were reported, or never promised
+        self._holes: list[tuple[int, int, int]] = []  # from, up to, and the messages that came in between
         self._at_mark: int | None = None  # when the message at the mark of the plan was stored, as it was read
 
-    def check(self, start: int, sequences: list[int]) -> None:
-        """`sequences` came where `start` was to be next; JETSTREAM_DATA_LOSS when the head has overtaken the reader.
+    def begin(self, start: int, pending: int, filtered: bool, count: Callable[[], int]) -> int:
+        """A reader begins at `start`; `pending` messages from there on match. Returns how many lie behind the range.
 
-        The head is compared soon after a hole was seen. Later it may have passed holes that were always there.
+        `count` gives the number behind the range. It runs after the server has counted `pending`: messages that
+        arrive in between make the range look smaller, never larger.
         """
-        if sequences[-1] - start + 1 == len(sequences):
-            return
-        self._holes.append((start, sequences))
-        if self._looks < FREE_LOOKS or time.monotonic() >= self._look_at:
-            self._compare(self._access.state())
+        if self._access.options.compacted:
+            return count() if filtered else 0
+        state = self._access.state()
+        dense = state.messages == state.end - state.first
+        behind = max(0, state.end - self._part.end) if dense and not filtered else count()
+        self._expected, self._read, self._holes = max(0, pending - behind), 0, []
+        if not self._other(state):
+            self._head(state, start)
+        return behind
+
+    def read(self, start: int, sequences: list[int]) -> None:
+        """`sequences`, all of the range, came where `start` was to be next."""
+        if self._part.soft and not self._read and start == self._part.start:
+            self._from = sequences[0]  # `earliest` promises nothing before the first row
+        self._read += len(sequences)
+        self._hole(start, sequences[-1] + 1, len(sequences))
+
+    def _hole(self, start: int, after: int, count: int) -> None:
+        start = max(start, self._from)
+        if after - start > count:
+            self._holes.append((start, after, count))
 
     def mark(self, chunk: Chunk) -> None:
         """Remember the message at the mark of the plan, if it is among these."""
@@ -63,10 +82,8 @@ class Gaps:
     def finish(self, start: int) -> None:
         """Everything of the range below `start` was read, and nothing is left from there on: is that the truth?"""
         part = self._part
-        if start < part.end:
-            self._holes.append((start, []))
         state = self._settled()
-        if part.created and state.created != part.created:
+        if self._other(state):
             raise self._access.options.refuse(
                 "JETSTREAM_STREAM_RECREATED",
                 f"stream {state.name!r} was created at {state.created}, the range [{part.start}, {part.end}) was "
@@ -74,8 +91,8 @@ class Gaps:
             )
         if state.end < part.end:
             self._set_back(state, part.end - state.end)
-        if self._holes:
-            self._compare(state)
+        if not self._access.options.compacted:
+            self._compare(state, start)
         if part.mark is not None and part.start <= part.mark[0] < part.end:
             self._same_message(part.mark)
 
@@ -86,42 +103,42 @@ class Gaps:
         deadline = Deadline(self._access.deadline.at_most(self._access.options.reconnect_timeout))
         while True:
             state = self._access.state()
-            same = not self._part.created or state.created == self._part.created
-            if not same or state.end >= self._part.end or deadline.expired():
+            if self._other(state) or state.end >= self._part.end or deadline.expired():
                 return state
             time.sleep(deadline.at_most(PAUSE))
 
-    def _compare(self, state: StreamState) -> None:
-        """Count what the head has taken out of the holes that were seen since the last look."""
-        part, holes = self._part, self._holes
-        self._holes, self._looks, self._look_at = [], self._looks + 1, time.monotonic() + EVERY
-        if (
-            self._access.options.compacted
-            or state.first <= holes[0][0]
-            or (part.created and state.created != part.created)
-        ):
-            return  # the end of the range tells about another stream
-        expired = lost = first_lost = last_lost = 0
-        for start, sequences in holes:
-            if part.soft and start == part.start:
-                # `earliest` means what is there when it is read: nothing was promised before the first row.
-                reached = sequences[0] if sequences else part.end
-                expired += max(0, min(state.first, reached) - start)
-                start = reached
-            end = min(state.first, part.end, sequences[-1] + 1 if sequences else part.end)
-            gone = end - start - bisect_left(sequences, end) + bisect_left(sequences, start)
-            if gone > 0:
-                first_lost, last_lost = first_lost or start, end - 1
-                lost += gone
-        if expired:
-            text = (
-                f"stream {state.name!r}: {expired} sequences from {part.start} on expired before they were read, the "
-                f"stream begins at {state.first}; 'earliest' is what is there when it is read"
-            )
-            self._access.options.note(self._access.nc, part.query, text, expired=expired)
-        if lost:
-            text = head_moved(state, first_lost, last_lost + 1, lost, part.start, part.end)
-            self._lost(f"{text}; keep messages longer, or {self._access.options.accept_loss}", lost)
+    def _other(self, state: StreamState) -> bool:
+        """True if this is another stream than the planned one."""
+        return bool(self._part.created) and state.created != self._part.created
+
+    def _compare(self, state: StreamState, start: int) -> None:
+        """Everything below `start` was read, and nothing is left from there on."""
+        if self._expected is None:
+            return self._head(state, start)
+        self._hole(start, self._part.end, 0)
+        passed = [hole for hole in self._holes if hole[0] < state.first]
+        room = sum(min(state.first - first, after - first - count) for first, after, count in passed)
+        lost = min(self._expected - self._read, room)
+        if lost > 0:
+            self._passed(state, passed[0][0], min(state.first, passed[-1][1]), lost)
+
+    def _head(self, state: StreamState, start: int) -> None:
+        """The head must lie at or below `start`, from where nothing has been delivered yet."""
+        part, first = self._part, min(state.first, self._part.end)
+        if first <= start:
+            return
+        self._from = max(self._from, first)
+        if not part.soft or start != part.start:
+            return self._passed(state, start, first, first - start)
+        text = (
+            f"stream {state.name!r}: {first - start} sequences from {start} on expired before they were read, the "
+            f"stream begins at {state.first}; 'earliest' is what is there when it is read"
+        )
+        self._access.options.note(self._access.nc, part.query, text, expired=first - start)
+
+    def _passed(self, state: StreamState, first: int, after: int, lost: int) -> None:
+        text = head_moved(state, first, after, lost, self._part.start, self._part.end)
+        self._lost(f"{text}; keep messages longer, or {self._access.options.accept_loss}", lost)
 
     def _set_back(self, state: StreamState, missing: int) -> None:
         text = (

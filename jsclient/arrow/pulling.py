@@ -119,6 +119,7 @@ class RangeConsumer:
         self.next: int = part.start  # the first sequence that was not handed out yet
         self._name = ""
         self._delivery = 1
+        self._counted = False  # the first consumer gives the number of messages in the range
 
     def chunks(self) -> Iterator[Chunk]:
         restarts = 0
@@ -141,7 +142,7 @@ class RangeConsumer:
                 if self._local is not None:
                     raise
                 # Before 2.10 a filter must lie within the subjects of the stream: `a.>` is refused for `a.*`.
-                self._filters, self._local = (), Matching(self._filters)
+                self._filters, self._local, self._counted = (), Matching(self._filters), False
 
     def _check_time(self) -> None:
         if self._access.deadline.expired():
@@ -160,17 +161,16 @@ class RangeConsumer:
         access = self._access
         self._name = access.new_name(self._label)
         more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, self.next)}
-        behind = None
         if self._part.headers_only:
             more["headers_only"] = True
         if self._filters:
             more["filter_subjects"] = list(self._filters)
-            behind = self._behind_the_end()
         info = access.create_consumer(self._name, more, self._options.consumer_inactive_threshold)
         if info.num_pending == 0:
             access.delete_consumer(self._name)
             self._nothing_left()
             return
+        behind = self._count(info.num_pending)
         expected = None if behind is None else max(0, info.num_pending - behind) + 1
         credit = RangeCredit(self._options.pull_records, self._options.prefetch, self._options.pull_bytes, expected)
         subject = access.api.subject(f"CONSUMER.MSG.NEXT.{access.stream}.{self._name}")
@@ -183,11 +183,21 @@ class RangeConsumer:
             pump.settle(False)
             access.delete_consumer(self._name)
 
+    def _count(self, pending: int) -> int | None:
+        """Messages that match behind a filtered range: a pull must not include them."""
+        filtered = bool(self._filters)
+        if not self._counted:
+            behind = self._gaps.begin(self.next, pending, filtered, self._behind_the_end)
+            self._counted = True
+            return behind if filtered else None
+        return self._behind_the_end() if filtered else None
+
     def _behind_the_end(self) -> int:
-        """How many messages match behind the range: a pull that asked for them, too, would bring rows of others."""
         name = self._access.new_name("count")
-        begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._part.end}
-        info = self._access.create_consumer(name, {**begin, "filter_subjects": list(self._filters)}, 5.0)
+        more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._part.end}
+        if self._filters:
+            more["filter_subjects"] = list(self._filters)
+        info = self._access.create_consumer(name, more, 5.0)
         self._access.delete_consumer(name)
         return info.num_pending
 
@@ -204,10 +214,10 @@ class RangeConsumer:
             if found is not None:
                 chunk = chunk_of(messages, found)
                 last = self._account(chunk, pump.state)
-                self._gaps.check(self.next, chunk.sequences)
                 if self.next > chunk.sequences[0] or chunk.sequences[-1] >= self._part.end:
                     chunk = self._inside(chunk)
                 if len(chunk):
+                    self._gaps.read(self.next, chunk.sequences)
                     self.next = chunk.sequences[-1] + 1
                     yield from self._matching(chunk)
                 if last >= self._part.end - 1:

@@ -240,3 +240,14 @@ def test_documents(js: JetStream, name: str, kind: Literal["json", "msgpack"]) -
         arrow.read_table(js, name, value_format=kind, schema=pa.schema([("id", pa.uint64())]))
     with pytest.raises(errors.ConfigError, match="a name of its own"):
         arrow.read_table(js, name, value_format=kind, schema=pa.schema([("seq", pa.int64())]))
+
+
+def test_retention_right_behind_the_reader_is_no_loss(js: JetStream, name: str) -> None:
+    """What has been handed out goes, with all that the filter skips."""
+    fill(js, name, 8000, 500)
+    found: list[int] = []
+    with arrow.read_batches(js, name, start=1, subjects=f"{name}.1", batch_rows=20) as batches:
+        for batch in batches:
+            found += map(int, batch.column("seq").to_pylist())
+            js.stream(name, fetch_info=False).purge(seq=found[-1])
+    assert found == list(range(2, 8001, 4))

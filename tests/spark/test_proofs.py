@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -394,3 +395,62 @@ def test_direct_get_that_nobody_answers_is_replaced_by_a_consumer(js: Js, server
     config = js.api.request(f"STREAM.INFO.{stream_name}", read=True)["config"]
     js.api.request(f"STREAM.UPDATE.{stream_name}", {**config, "allow_direct": False})
     assert rows_of(made, planned) == list(range(100))
+
+
+def read_here(server: NatsServer, method: str, subjects: int) -> AbstractContextManager[None]:
+    if subjects > 1 and server.version < (2, 10):
+        return refused_before(server, (2, 10), "SERVER_TOO_OLD")
+    return refused_before(server, (2, 11) if method == "direct" else (2, 9), "DIRECT_UNAVAILABLE")
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["batch", "streaming"])
+@pytest.mark.parametrize("subjects", [0, 1, 2])
+@pytest.mark.parametrize("method", ["consumer", "direct"])
+def test_retention_follows_the_reader(
+    js: Js, server: NatsServer, stream_name: str, method: str, subjects: int, streaming: bool
+) -> None:
+    """Every message below the last row that was read goes, those that the filter skips and a few others among them."""
+    js.create(stream_name, allow_direct=True)
+    js.fill(stream_name, 6000)
+    gone = {1000, 2500, 4000}
+    for seq in gone:
+        js.api.request(f"STREAM.MSG.DELETE.{stream_name}", {"seq": seq, "no_erase": True})
+    filters = [f"{stream_name}.{n}" for n in (1, 3)[:subjects]]
+    options: dict[str, Any] = {"batchRows": 50, "pullRecords": 50, "prefetch": 1, "readMethod": method}
+    options["startingOffsets"] = '{"seq": 1}' if filters else "earliest"
+    if filters:
+        options["subjects"] = ",".join(filters)
+    with read_here(server, method, subjects):
+        if streaming:
+            query = stream_reader(server.url, stream_name, **options)
+            start = query.initialOffset()
+            made, planned = query, query.partitions(start, planned_end(query.latestOffset(start, everything())))
+        else:
+            made = reader(server.url, stream_name, **options)
+            planned = made.partitions()
+        found: list[int] = []
+        for part in planned:
+            for batch in made.read(part):
+                found += [int(value) for value in batch.column("value").to_pylist()]
+                js.api.request(f"STREAM.PURGE.{stream_name}", {"seq": batch.column("seq")[-1].as_py()})
+        wanted = {0: (0, 1, 2, 3), 1: (1,), 2: (1, 3)}[subjects]
+        assert found == [n for n in range(6000) if n % 4 in wanted and n + 1 not in gone]
+
+
+@pytest.mark.parametrize("filters", ["", "{}.1", "{}.1,{}.3"], ids=["all", "one", "two"])
+@pytest.mark.parametrize("method", ["consumer", "direct"])
+def test_a_slow_reader_is_overtaken(js: Js, server: NatsServer, stream_name: str, method: str, filters: str) -> None:
+    """A stream at its limits: each message that arrives takes an old one out, so that the numbers stay the same."""
+    js.create(stream_name, allow_direct=True, max_msgs=2000)
+    js.fill(stream_name, 2000)
+    options: dict[str, Any] = {"batchRows": 50, "pullRecords": 50, "prefetch": 1, "readMethod": method}
+    options |= {"startingOffsets": '{"seq": 1}'}
+    if filters:
+        options["subjects"] = filters.replace("{}", stream_name)
+    with read_here(server, method, 1 + filters.count(",")):
+        made = reader(server.url, stream_name, **options)
+        with (
+            at([200], [lambda: js.fill(stream_name, 1500, first=2000)]) as check,
+            pytest.raises(JetStreamSparkError, match=rf"DATA_LOSS.*'{stream_name}'.*to 1500 .*begins at 1501"),
+        ):
+            read(made, check)

@@ -59,7 +59,10 @@ class Access:
 class NoGaps:
     """The end of a range is believed."""
 
-    def check(self, start: int, sequences: list[int]) -> None:
+    def begin(self, start: int, pending: int, filtered: bool, count: Any) -> int:
+        return 0
+
+    def read(self, start: int, sequences: list[int]) -> None:
         pass
 
     def ahead(self, start: int) -> None:
