@@ -2,8 +2,9 @@
 
     df = spark.read.format("jetstream").option("servers", "nats://n1").load("ORDERS")
 
-Installed with pyspark, `format("jetstream")` is there by itself; `register(spark)` does it by hand. Inside
-`foreachPartition` and `mapInArrow`: `connection`, `publish_partition`, `read_range`, `ack_partition`.
+Installed with pyspark, `format("jetstream")` is there by itself; `register(spark)` does it by hand. For
+`foreachBatch` there is `batch_writer`, and inside `foreachPartition` and `mapInArrow`: `connection`,
+`publish_partition`, `read_range`, `ack_partition`.
 Everything is explained in the README.md of this folder.
 """
 
@@ -16,6 +17,7 @@ from jsclient.spark.errors import JetStreamSparkError, from_spark
 
 if TYPE_CHECKING:
     from jsclient.spark.datasource import JetStreamDataSource
+    from jsclient.spark.foreach_batch import batch_writer
     from jsclient.spark.helpers import ack_partition, publish_partition, read_range
     from jsclient.spark.listener import JetStreamListener, lag, losses, rates
     from jsclient.spark.pool import close_idle, connection
@@ -26,6 +28,7 @@ __all__ = [
     "JetStreamListener",
     "JetStreamSparkError",
     "ack_partition",
+    "batch_writer",
     "close_idle",
     "connection",
     "from_spark",
@@ -42,6 +45,7 @@ __all__ = [
 # Loaded when first used: a task that only needs a connection loads neither pyarrow nor the data source.
 _HOMES = {
     "JetStreamDataSource": "datasource",
+    "batch_writer": "foreach_batch",
     "JetStreamListener": "listener",
     "lag": "listener",
     "losses": "listener",

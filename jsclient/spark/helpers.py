@@ -23,11 +23,11 @@ from jsclient.exactly.sending import publish_failed
 from jsclient.jetstream.api.ack_and_nak import ACK
 from jsclient.jetstream.publishing.rows import Row, Totals
 from jsclient.spark import options as known
+from jsclient.spark.context import partition_id
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.telling import tell
-from jsclient.spark.writer import partition_id
 from protocol import Headers, MalformedHeaders
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ class Record(NamedTuple):
 def publish_partition(
     rows: Iterable[Any], options: Mapping[str, str] | SparkOptions, *, job: str | None = None, batch: int = 0
 ) -> Totals:
-    """Publish the rows of a partition and wait for all acks; returns rows, bytes, duplicates, streams.
+    """Publish the rows of a partition; a task that runs again stores them once within the duplicate window only.
+
+    A server that restarts may forget the ids of messages that a work queue has already delivered. `batch_writer` has
+    neither limit. Waits for all acks; returns rows, bytes, duplicates, streams.
 
     `rows`: Rows, dicts or record batches with the columns of the sink. `options`: those of `write`.
     Ids come from `job` (any text) and `batch`: in `foreachBatch` the query's id and the batch id; without a job from

@@ -16,10 +16,10 @@ from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.keyvalue.entry import OPERATION_HEADER
 from jsclient.keyvalue.keys import check_key
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
+from jsclient.spark.context import partition_id, streaming_batch
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.pool import lease
 from jsclient.spark.telling import tell
-from jsclient.spark.writer import partition_id, streaming_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
