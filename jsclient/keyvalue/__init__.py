@@ -13,6 +13,7 @@ with kv.watch("sue.*") as watcher:              # current values, then every cha
 
 from __future__ import annotations
 
+from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import MAX_HISTORY, KeyValueConfig, KeyValueConfigDict, KeyValueStatus
 from jsclient.keyvalue.encoded import EncodedKeyValue
@@ -49,6 +50,7 @@ __all__ = [
     "KeyChain",
     "KeyCodec",
     "KeyValue",
+    "KeyValueBatch",
     "KeyValueConfig",
     "KeyValueConfigDict",
     "KeyValueEntry",

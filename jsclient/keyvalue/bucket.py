@@ -40,6 +40,7 @@ from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
 from jsclient.keyvalue import missing
+from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
     OPERATION_HEADER,
@@ -470,6 +471,14 @@ class KeyValue:
             return None
 
     # --- many keys ----------------------------------------------------------------------------------------
+
+    def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[Payload]:
+        """Changes of several keys that are stored together or not at all; see KeyValueBatch. Sends nothing.
+
+        The bucket needs `allow_atomic=True`, and the server version 2.12. `timeout` bounds the commit at the end of the
+        `with` block (15 s by default).
+        """
+        return KeyValueBatch(self, str, lambda value: value, timeout)
 
     @arguments
     def watch(

@@ -78,6 +78,8 @@ class KeyValueConfig:
     allow_msg_ttl: bool = False
     """Single values and markers may have a TTL (server 2.11). `limit_marker_ttl` includes it. A mirror needs it
     to let them expire as its origin does. The server never switches it off again."""
+    allow_atomic: bool = False
+    """Allows `KeyValue.batch` (server 2.12). An update never switches it off."""
     metadata: Mapping[str, str] | None = None
     """Keys and values for people and tools (server 2.10)."""
 
@@ -109,6 +111,8 @@ class KeyValueConfig:
             settings["compression"] = "s2"
         if self.allow_msg_ttl or self.limit_marker_ttl is not None:
             settings["allow_msg_ttl"] = True
+        if self.allow_atomic:
+            settings["allow_atomic"] = True
         if self.limit_marker_ttl is not None:
             settings["subject_delete_marker_ttl"] = self.limit_marker_ttl
         if self.metadata is not None:
@@ -141,6 +145,8 @@ class KeyValueConfig:
         changes = {name: getattr(wanted, name) for name in _SETTINGS}
         if stream.allow_msg_ttl:
             changes["allow_msg_ttl"] = True  # for good, says the server
+        if self.allow_atomic:
+            changes["allow_atomic"] = True
         window = stream.duplicate_window or DUPLICATE_WINDOW
         changes["duplicate_window"] = window if self.ttl is None else min(window, self.ttl)
         return stream.replace(**changes)
@@ -176,6 +182,7 @@ class KeyValueConfigDict(TypedDict, total=False):
     compression: bool
     limit_marker_ttl: float | dt.timedelta | None
     allow_msg_ttl: bool
+    allow_atomic: bool
     metadata: Mapping[str, str] | None
 
 
@@ -283,6 +290,7 @@ class KeyValueStatus:
             compression=self.is_compressed,
             limit_marker_ttl=self.limit_marker_ttl,
             allow_msg_ttl=bool(stream.allow_msg_ttl) and self.limit_marker_ttl is None,
+            allow_atomic=bool(stream.allow_atomic),
             metadata=self.metadata or None,
         )
 

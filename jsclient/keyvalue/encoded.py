@@ -12,6 +12,7 @@ from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyExists, KeyNotFound, RevisionMismatch
 from jsclient.keyvalue import key_codecs
+from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.entry import KeyValueEntry
 from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
@@ -241,6 +242,10 @@ class EncodedKeyValue(KeyValue):
             self._named(error, key)
 
     # --- many keys ----------------------------------------------------------------------------------------
+
+    def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[Payload]:
+        """See KeyValue.batch."""
+        return KeyValueBatch(self, self._writing.key, self._writing.value, timeout)
 
     @arguments
     def watch(

@@ -13,6 +13,7 @@ from jsclient.codecs import Codec
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyDeleted, KeyNotFound
+from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.shared_options import with_shared_options
 from protocol.described import described
@@ -317,6 +318,11 @@ class TypedKeyValue(Generic[T]):
     ) -> None:
         """Remove all revisions and leave a marker; see KeyValue.purge."""
         self.kv.purge(key, revision=revision, ttl=ttl, timeout=timeout)
+
+    def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[T]:
+        """Changes of several keys that are stored together or not at all; see KeyValue.batch."""
+        raw = self.kv.batch(timeout=timeout)
+        return KeyValueBatch(self.kv, raw._key, lambda value: raw._value(self._written(value)), timeout)
 
     def __repr__(self) -> str:
         return f"<TypedKeyValue {self.kv.bucket} of {codecs.name_of(self.type)}>"

@@ -81,6 +81,19 @@ def typed_of_member(env: Any) -> Any:
     return of_member(message, engine_of(env.nc), 1, message._reading)
 
 
+def changed(batch: Any) -> Any:
+    """A batch of a bucket that has something to store."""
+    batch.delete("c", revision=3)
+    batch.purge("a")
+    return batch
+
+
+def through_batch(batch: Any) -> None:
+    """Commit it by the end of its block."""
+    with batch:
+        batch.delete("c", revision=3)
+
+
 class Encoded:
     """The bucket of the environment, with keys in base64."""
 
@@ -150,6 +163,8 @@ WAITS: dict[str, Call] = {
     "TypedMsg.double_nak": lambda e, t: e.typed.pop().double_nak(timeout=t),
     "TypedMsg.double_term": lambda e, t: e.typed.pop().double_term(timeout=t),
     "trace": lambda e, t: jets.trace(e.nc, "dl.js.t", timeout=t),
+    "KeyValue.batch": lambda e, t: through_batch(e.kv.batch(timeout=t)),
+    "KeyValueBatch.commit": lambda e, t: changed(e.kv.batch()).commit(timeout=t),
     "KeyValue.create": lambda e, t: e.kv.create("c", b"1", timeout=t),
     "KeyValue.delete": lambda e, t: e.kv.delete("a", timeout=t),
     "KeyValue.get": lambda e, t: e.kv.get("a", timeout=t),
@@ -162,6 +177,7 @@ WAITS: dict[str, Call] = {
     "KeyValue.status": lambda e, t: e.kv.status(timeout=t),
     "KeyValue.put": lambda e, t: e.kv.put("a", b"2", timeout=t),
     "KeyValue.update": lambda e, t: e.kv.update("a", b"2", 1, timeout=t),
+    "TypedKeyValue.batch": lambda e, t: through_batch(e.kv.typed(dict).batch(timeout=t)),
     "TypedKeyValue.create": lambda e, t: e.kv.typed(dict).create("c", {}, timeout=t),
     "TypedKeyValue.delete": lambda e, t: e.kv.typed(dict).delete("a", timeout=t),
     "TypedKeyValue.get": lambda e, t: e.kv.typed(dict).get("a", timeout=t),
@@ -319,6 +335,7 @@ for name in ("create", "delete", "get", "get_revision", "history", "keys", "purg
     WAITS[f"EncodedKeyValue.{name}"] = lambda e, t, call=WAITS[f"KeyValue.{name}"]: call(Encoded(e), t)  # type: ignore[misc]
 WAITS["EncodedKeyValue.purge_all"] = lambda e, t: Encoded(e).kv.purge_all(timeout=t)
 WAITS["EncodedKeyValue.purge_deletes"] = lambda e, t: Encoded(e).kv.purge_deletes(timeout=t)
+WAITS["EncodedKeyValue.batch"] = lambda e, t: through_batch(Encoded(e).kv.batch(timeout=t))
 WAITS["EncodedKeyValue.status"] = lambda e, t: Encoded(e).kv.status(timeout=t)
 WAITS["SystemClient.ask"] = lambda e, t: SystemClient(e.nc).ask("VARZ", timeout=t)
 for name in ("servers", "variables", "connections", "jetstream", "health"):
@@ -370,6 +387,8 @@ ITS_OWN_PARTS = {
     "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume", "Election.__exit__", "Lease.__exit__",
     "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__", "TypedMessages.__exit__",
     "TypedKeyWatcher.__exit__", "TypedKeyValue.watch", "EncodedKeyValue.watch",
+    "KeyValueBatch.__exit__", "KeyValueBatch.create", "KeyValueBatch.update", "KeyValueBatch.delete",
+    "KeyValueBatch.purge",
 }  # fmt: skip
 
 NO_TIMEOUT_YET: set[str] = set()
