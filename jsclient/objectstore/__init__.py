@@ -32,12 +32,14 @@ from jsclient.objectstore.models import (
     ObjectStoreConfigDict,
     ObjectStoreStatus,
 )
+from jsclient.objectstore.parts import ObjectFile
 from jsclient.objectstore.reader import ObjectReader
 from jsclient.objectstore.store import ObjectStore
 from jsclient.objectstore.watch import ObjectWatcher
 
 __all__ = [
     "CHUNK_SIZE",
+    "ObjectFile",
     "ObjectInfo",
     "ObjectLink",
     "ObjectMeta",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
@@ -15,7 +15,7 @@ from jsclient.objectstore.models import ObjectInfo
 from jsclient.objectstore.windows import NEAR, chunks_in, most_bytes
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
+    from jsclient.jetstream import JetStream, JetStreamMsg
     from jsclient.jetstream.stream import Stream
 
 WINDOW_BYTES: Final = 8 << 20
@@ -23,6 +23,9 @@ WINDOW_BYTES: Final = 8 << 20
 that is quick. On a near server it begins with half of it."""
 
 NOT_WHOLE: Final = "What was read is not the whole object."
+
+HEADERS: Final = 2048
+"""Bytes that a message without its data takes at most, rounded up."""
 
 MIN_WINDOW: Final = 4
 """Chunks asked for together at least, or large ones would come one by one."""
@@ -44,20 +47,20 @@ def fetch_chunks(
     """
     if info.chunks == 1:
         return _single(stream, subject, info, stall, whole)
-    return _Many(js, stream.name, subject, info, stall, opening, whole)
+    return Chunks(js, stream.name, subject, info, stall, opening, whole)
 
 
 def _single(stream: Stream, subject: str, info: ObjectInfo, stall: float | None, deadline: Deadline) -> Iterator[bytes]:
     try:
         message = stream.get_last_msg(subject, direct=False, timeout=_sooner(stall, deadline))
     except MessageNotFound as error:
-        raise _gone(info) from error
+        raise gone(info) from error
     except StreamNotFound as error:
         raise missing.deleted(stream.name, NOT_WHOLE) from error
     yield message.data
 
 
-class _Many:
+class Chunks:
     """Chunks through an ordered consumer, which goes on after reconnects and restarts. Any thread may close it."""
 
     def __init__(
@@ -69,14 +72,17 @@ class _Many:
         stall: float | None,
         opening: Deadline,
         whole: Deadline,
+        **options: Any,
     ) -> None:
+        """`options` go to the ordered consumer, for example the sequence at which it begins."""
         self._info = info
         self._stall = stall
         self._deadline = whole
         round_trip = engine_of(js.nc).round_trip
-        most = chunks_in(most_bytes(WINDOW_BYTES, round_trip), info.chunk_size, MIN_WINDOW)
-        first = chunks_in(WINDOW_BYTES if round_trip > NEAR else WINDOW_BYTES // 2, info.chunk_size, MIN_WINDOW)
-        consumer = js.ordered_consumer(stream, filter_subjects=[subject])
+        size = HEADERS if options.get("headers_only") else info.chunk_size
+        most = chunks_in(most_bytes(WINDOW_BYTES, round_trip), size, MIN_WINDOW)
+        first = chunks_in(WINDOW_BYTES if round_trip > NEAR else WINDOW_BYTES // 2, size, MIN_WINDOW)
+        consumer = js.ordered_consumer(stream, filter_subjects=[subject], **options)
         with missing.named(stream):
             messages = consumer.open_messages(
                 opening,
@@ -87,24 +93,28 @@ class _Many:
         # Where the stream ends does not matter: chunks that are missing are looked for on its leader.
         self._reading = Reading(consumer, messages, sys.maxsize, one_copy=False)
 
-    def __iter__(self) -> _Many:
+    def __iter__(self) -> Chunks:
         return self
 
     def __next__(self) -> bytes:
+        return self.next_message().data
+
+    def next_message(self) -> JetStreamMsg:
+        """The message of the next chunk."""
         try:
             return self._next()
         except StreamNotFound as error:
             raise missing.deleted(self._reading.consumer.stream_name, NOT_WHOLE) from error
 
-    def _next(self) -> bytes:
+    def _next(self) -> JetStreamMsg:
         deadline = Deadline(_sooner(self._stall, self._deadline))
         reading = self._reading
         while True:
             message = reading.take(deadline.at_most(reading.patience))
             if message is not None:
-                return message.data
+                return message
             if reading.look(deadline) is not None and reading.caught_up(reading.consumer.state.last_seq, deadline):
-                raise _gone(self._info)
+                raise gone(self._info)
             if deadline.expired():
                 raise TimedOut(
                     f"no data of object {self._info.name!r} in time. What was read is not the whole object. "
@@ -119,6 +129,7 @@ def _sooner(stall: float | None, deadline: Deadline) -> float | None:
     return deadline.remaining() if stall is None else deadline.at_most(stall)
 
 
-def _gone(info: ObjectInfo) -> ObjectChanged:
+def gone(info: ObjectInfo) -> ObjectChanged:
+    """The error of a reading that misses chunks."""
     text = f"chunks of object {info.name!r} in {info.bucket!r} are missing: it was replaced or deleted meanwhile"
     return ObjectChanged(text, info.bucket)

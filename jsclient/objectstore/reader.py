@@ -21,20 +21,26 @@ class ObjectReader(io.RawIOBase):
 
     Works with `shutil.copyfileobj`, `io.BufferedReader`, `io.TextIOWrapper`, pandas and whatever else reads files.
     Size and SHA-256 are checked when the last chunk arrives, before its bytes are given out: DigestMismatch then,
-    so what was read before must not be used. Close it, or use it in a `with`. One thread reads; any may close.
+    so what was read before must not be used. Of a part (`start`, `length`) only the size is checked. Close it, or use
+    it in a `with`. One thread reads; any may close.
     """
 
-    def __init__(self, info: ObjectInfo, chunks: Iterator[bytes], progress: Progress = None) -> None:
+    def __init__(
+        self, info: ObjectInfo, chunks: Iterator[bytes], progress: Progress = None, part: int | None = None
+    ) -> None:
+        """`part`: the bytes that come, if that is not the complete object."""
         super().__init__()
         self.info = info
         """What is known about the object."""
         self._chunks = chunks
         self._progress = progress
         self._digest = hashlib.sha256()
+        self._part = part
+        self._size = info.size if part is None else part
         self._received = 0
         self._left: memoryview = memoryview(b"")
         self._done = False
-        if info.size == 0:
+        if self._size == 0:
             self._finish()
 
     def readable(self) -> bool:
@@ -87,21 +93,21 @@ class ObjectReader(io.RawIOBase):
             self._check_open()
             raise
         if chunk is None:
-            self._damaged(f"only {self._received} of {self.info.size} bytes are there")
+            self._damaged(f"only {self._received} of {self._size} bytes are there")
         self._digest.update(chunk)
         self._received += len(chunk)
-        if self._received > self.info.size:
-            self._damaged(f"more than its {self.info.size} bytes are there")
-        if self._received == self.info.size:
+        if self._received > self._size:
+            self._damaged(f"more than its {self._size} bytes are there")
+        if self._received == self._size:
             self._finish()
         if self._progress is not None:
-            handlers.ran(self._progress(self._received, self.info.size))
+            handlers.ran(self._progress(self._received, self._size))
         return chunk or self._next_chunk()
 
     def _finish(self) -> None:
         self._done = True
         self._stop()
-        if not self.info.digest:
+        if self._part is not None or not self.info.digest:
             return  # links and deleted objects have none; nor has an object if its writer left it out
         if self._digest.digest() != decode_digest(self.info.digest, self.info.bucket):
             self._damaged("its SHA-256 is not the one that was stored with it")
@@ -131,4 +137,4 @@ class ObjectReader(io.RawIOBase):
             self._stop()
 
     def __repr__(self) -> str:
-        return f"<ObjectReader {self.info.name!r} {self._received}/{self.info.size} bytes>"
+        return f"<ObjectReader {self.info.name!r} {self._received}/{self._size} bytes>"

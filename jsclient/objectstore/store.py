@@ -48,6 +48,7 @@ from jsclient.objectstore.models import (
     meta_subject,
     stream_name,
 )
+from jsclient.objectstore.parts import ObjectFile, Parts, Positions, check_range
 from jsclient.objectstore.reader import ObjectReader
 from jsclient.objectstore.renaming import rename
 from jsclient.objectstore.repair import repair as repair_store
@@ -202,7 +203,14 @@ class ObjectStore:
 
     @arguments
     def get(
-        self, name: str, *, show_deleted: bool = False, progress: Progress = None, timeout: Timeout = DEFAULT
+        self,
+        name: str,
+        *,
+        start: int = 0,
+        length: int | None = None,
+        show_deleted: bool = False,
+        progress: Progress = None,
+        timeout: Timeout = DEFAULT,
     ) -> ObjectReader:
         """The object as a readable binary file; its `info` tells what it is. Links are followed.
 
@@ -210,10 +218,53 @@ class ObjectStore:
         (30 by default). Raises ObjectNotFound, ObjectLinkError (a link to a whole bucket); reading raises
         DigestMismatch, ObjectChanged.
 
+        `start` and `length` (bytes) read a part of the object: at most `length` bytes, and none after its end. The
+        digest is not checked then. For many parts of one object use `open`.
+
         `show_deleted`: a deleted object is empty then, instead of not found.
         """
         stall = resolve(timeout, STALL_TIMEOUT)
+        check_range(start, length)
+        if start or length is not None:
+            return self._get_part(name, start, length, show_deleted, progress, stall)
         return self._get(name, show_deleted, progress, stall, Deadline(stall), Deadline(None))
+
+    @arguments
+    def open(self, name: str, *, timeout: Timeout = DEFAULT) -> ObjectFile:
+        """The object as a seekable binary file, for zipfile, pandas, pyarrow and others. Links are followed.
+
+        `timeout`: seconds that this call takes at most, and without data after which a read gives up with TimedOut
+        (30 by default). Raises ObjectNotFound, ObjectLinkError; reading raises ObjectChanged. The digest is not
+        checked: `get` checks it.
+        """
+        stall = resolve(timeout, STALL_TIMEOUT)
+        parts = self._parts(name, False, stall, Deadline(stall))
+        return ObjectFile(Positions(parts, stall), parts.info)
+
+    def _parts(self, name: str, show_deleted: bool, stall: float | None, opening: Deadline) -> Parts:
+        store, info = self._found(name, show_deleted, opening)
+        return Parts(store._js, store._stream, store.bucket, info, stall, opening)
+
+    def _get_part(
+        self,
+        name: str,
+        start: int,
+        length: int | None,
+        show_deleted: bool,
+        progress: Progress,
+        stall: float | None,
+    ) -> ObjectReader:
+        handlers.check(progress, "progress")
+        opening = Deadline(stall)
+        parts = self._parts(name, show_deleted, stall, opening)
+        left = max(0, parts.info.size - start)
+        size = left if length is None else min(length, left)
+        return ObjectReader(parts.info, parts.bytes_of(start, size, opening, Deadline(None)), progress, size)
+
+    def _found(self, name: str, show_deleted: bool, opening: Deadline) -> tuple[ObjectStore, ObjectInfo]:
+        """The object, and the store that has it: another one for a link."""
+        info = self.info(name, show_deleted=show_deleted, timeout=opening)
+        return (self, info) if info.link is None else self._follow(info, opening)
 
     def _get(
         self,
@@ -225,10 +276,7 @@ class ObjectStore:
         whole: Deadline,
     ) -> ObjectReader:
         handlers.check(progress, "progress")
-        info = self.info(name, show_deleted=show_deleted, timeout=opening)
-        store: ObjectStore = self
-        if info.link is not None:
-            store, info = self._follow(info, opening)
+        store, info = self._found(name, show_deleted, opening)
         chunks: Iterator[bytes] = iter(())
         if info.size:
             subject = chunk_subject(store.bucket, info.nuid)

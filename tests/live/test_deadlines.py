@@ -200,6 +200,7 @@ WAITS: dict[str, Call] = {
     "key_value_stores": lambda e, t: through(kvs.key_value_stores(e.js, timeout=t)),
     "update_key_value": lambda e, t: kvs.update_key_value(e.js, KV, timeout=t),
     "ObjectStore.get": lambda e, t: e.objects.get("o", timeout=t).read(),
+    "ObjectStore.open": lambda e, t: e.objects.open("o", timeout=t).read(),
     "ObjectStore.get_bytes": lambda e, t: e.objects.get_bytes("o", timeout=t),
     "ObjectStore.get_file": lambda e, t: e.objects.get_file("o", e.path(), timeout=t),
     "ObjectStore.get_string": lambda e, t: e.objects.get_string("o", timeout=t),

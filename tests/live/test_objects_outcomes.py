@@ -82,6 +82,7 @@ CALLS: dict[str, Callable[[ObjectStore, float], object]] = {
     "put one chunk": lambda store, timeout: store.put("b", b"x", timeout=timeout),
     "put_file": lambda store, timeout: store.put_file(__file__, "f", timeout=timeout),
     "get": lambda store, timeout: store.get("a", timeout=timeout),
+    "open": lambda store, timeout: store.open("a", timeout=timeout),
     "get_bytes": lambda store, timeout: store.get_bytes("a", timeout=timeout),
     "get_string": lambda store, timeout: store.get_string("a", encoding="latin-1", timeout=timeout),
     "get_file": lambda store, timeout: store.get_file("a", io.BytesIO(), timeout=timeout),
