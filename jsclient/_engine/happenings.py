@@ -58,9 +58,9 @@ class ConnectionEvents:
     """
 
     def __init__(self, engine: LiveEngine, forget: Callable[[ConnectionEvents], None]) -> None:
-        self._engine = engine
-        self._forget = forget
-        self._mailbox = Mailbox()
+        self._engine: LiveEngine = engine
+        self._forget: Callable[[ConnectionEvents], None] = forget
+        self._mailbox: Mailbox = Mailbox()
         self.dropped: int = 0
 
     def put(self, event: ConnectionEvent) -> None:

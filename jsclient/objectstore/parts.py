@@ -198,7 +198,7 @@ class ObjectFile(io.BufferedReader):
     def __init__(self, source: io.RawIOBase, info: ObjectInfo) -> None:
         super().__init__(source, BUFFER)
         self.info: ObjectInfo = info
-        """What is known about the object."""
+        """The info of the object."""
 
     def __repr__(self) -> str:
         return f"<ObjectFile {self.info.name!r} {self.info.size} bytes>"

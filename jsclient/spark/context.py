@@ -30,7 +30,7 @@ def running_batch() -> tuple[str, str, int] | None:
     if context is None or query is None or batch is None:
         return None
     found = _RUN_ID.search(context.getLocalProperty(DESCRIPTION) or "")
-    # Without it every stage is another run: its partitions are read back instead of believed to be the first attempt.
+    # Without it every stage is another run: its partitions are read back, because it may not be the first attempt.
     run = found[1] if found is not None else f"stage-{context.stageId()}"
     return query, run, int(batch)
 

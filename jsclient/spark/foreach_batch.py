@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def batch_writer(options: Mapping[str, str], *, name: str = "") -> Callable[[Any, int], None]:
     """A function for `writeStream.foreachBatch(...)` that stores each row of a batch once, in every output mode.
 
-    `options`: those of `writeStream.format("jetstream")`. A replayed batch finds its rows by the same journal, so the
-    same conditions hold. The function returns after every row was acknowledged. You can also call it inside a function
-    of your own, for several sinks in one batch. `persist()` a frame that you write more than once. Sinks with the same
+    `options`: as for `writeStream.format("jetstream")`. A replayed batch finds its rows by the same journal, so the
+    same conditions hold. The function returns after every row was acknowledged. You can also call it inside your
+    own function, for several sinks in one batch. `persist()` a frame that you write more than once. Sinks with the same
     subject option need a different `name` each; keep the name across restarts.
 
     Raises JetStreamSparkError: bad options immediately, others when a batch is written.
