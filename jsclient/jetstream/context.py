@@ -14,7 +14,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_
 from jsclient.errors import ApiError, ConfigError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
 from jsclient.jetstream.advisories import Advisories, Advisory, E
-from jsclient.jetstream.api import consumer_requests, model_base, names
+from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS, Capabilities
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict, given
 from jsclient.jetstream.api.models import (
@@ -372,22 +372,26 @@ class JetStream(Publishing[V]):
         config: ConsumerConfig | None = None,
         *,
         drop_unknown: bool = False,
+        pedantic: bool = False,
         timeout: Timeout = DEFAULT,
         **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
         """See Stream.update_consumer."""
-        return Stream(self, stream).update_consumer(config, drop_unknown=drop_unknown, timeout=timeout, **fields)
+        handle = Stream(self, stream)
+        return handle.update_consumer(config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout, **fields)
 
+    @arguments
     def create_or_update_consumer(
         self,
         stream: str,
         config: ConsumerConfig | None = None,
         *,
+        pedantic: bool = False,
         timeout: Timeout = DEFAULT,
         **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
         """See Stream.create_or_update_consumer."""
-        return Stream(self, stream).create_or_update_consumer(config, timeout=timeout, **fields)
+        return Stream(self, stream).create_or_update_consumer(config, pedantic=pedantic, timeout=timeout, **fields)
 
     def get_or_create_consumer(
         self,
@@ -460,43 +464,43 @@ class JetStream(Publishing[V]):
 
     def consumer_info(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """See Stream.consumer_info."""
-        return consumer_requests.info(self, stream, name, timeout=timeout)
+        return Stream(self, stream).consumer_info(name, timeout=timeout)
 
     @arguments
     def consumer_names(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """See Stream.consumer_names."""
-        return consumer_requests.consumer_names(self, stream, timeout=timeout)
+        return Stream(self, stream).consumer_names(timeout=timeout)
 
     @arguments
     def consumers(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
         """See Stream.consumers."""
-        return consumer_requests.consumer_infos(self, stream, timeout=timeout)
+        return Stream(self, stream).consumers(timeout=timeout)
 
     def delete_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> None:
         """See Stream.delete_consumer."""
-        consumer_requests.delete(self, stream, name, timeout=timeout)
+        Stream(self, stream).delete_consumer(name, timeout=timeout)
 
     def pause_consumer(
         self, stream: str, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
     ) -> PauseState:
         """See Stream.pause_consumer."""
-        return consumer_requests.pause(self, stream, name, until, timeout=timeout)
+        return Stream(self, stream).pause_consumer(name, until, timeout=timeout)
 
     def resume_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
         """See Stream.resume_consumer."""
-        return consumer_requests.resume(self, stream, name, timeout=timeout)
+        return Stream(self, stream).resume_consumer(name, timeout=timeout)
 
     @arguments
     def reset_consumer(
         self, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT
     ) -> ConsumerInfo:
         """See Stream.reset_consumer."""
-        return consumer_requests.reset(self, stream, name, seq, timeout=timeout)
+        return Stream(self, stream).reset_consumer(name, seq, timeout=timeout)
 
     @arguments
     def unpin_consumer(self, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """See Stream.unpin_consumer."""
-        consumer_requests.unpin(self, stream, name, group, timeout=timeout)
+        Stream(self, stream).unpin_consumer(name, group, timeout=timeout)
 
 
 def _by_subject(subject: str | None) -> dict[str, Any] | None:

@@ -361,12 +361,17 @@ def test_errors_of_the_server_are_typed(js: JetStream) -> None:
 
 def test_pedantic(stream: Stream, server: NatsServer) -> None:
     config = ConsumerConfig(durable_name="C", ack_wait=5, backoff=[1, 2])
-    if server.version < (2, 11):
-        with pytest.raises(errors.NotSupported, match="pedantic"):
-            stream.create_consumer(config, pedantic=True)
-        return
-    with pytest.raises(errors.PedanticError):
-        stream.create_consumer(config, pedantic=True)
+    js = stream.js
+    refused = errors.NotSupported if server.version < (2, 11) else errors.PedanticError
+    for call in (stream.create_consumer, stream.create_or_update_consumer):
+        with pytest.raises(refused, match="pedantic"):
+            call(config, pedantic=True)
+    for by_name in (js.create_consumer, js.create_or_update_consumer):
+        with pytest.raises(refused, match="pedantic"):
+            by_name(stream.name, config, pedantic=True)
+    js.create_consumer(stream.name, ConsumerConfig(durable_name="C"))
+    with pytest.raises(refused, match="pedantic"):
+        js.update_consumer(stream.name, config, pedantic=True)
 
 
 def test_the_answer_is_compared_with_what_was_sent(stream: Stream) -> None:
