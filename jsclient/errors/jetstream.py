@@ -339,10 +339,12 @@ class ConsumerLeadershipChanged(PullStatusError):
 
 
 class MaxBytesExceeded(PullStatusError):
-    """The next message is larger than the max_bytes of the pull: it cannot be delivered within that limit."""
+    """The next message is larger than the max_bytes of the pull: it cannot be delivered within that limit.
 
-    meaning = "That message was not delivered."
-    advice = "Raise max_bytes."
+    `messages()` and `consume()` report it once and receive nothing until the message is removed from the stream."""
+
+    meaning = "That message and those behind it were not delivered."
+    advice = "Raise max_bytes, or remove the message."
 
 
 class BadPullRequest(PullStatusError):

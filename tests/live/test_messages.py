@@ -300,9 +300,25 @@ def test_a_message_beyond_max_bytes_is_reported(js: JetStream) -> None:
     with durable(js).messages(max_bytes=5_000, on_error=reported.append) as messages:
         with pytest.raises(errors.NoMessages):
             messages.next(timeout=1)
-    assert isinstance(reported[0], errors.MaxBytesExceeded)
-    assert "5000" in str(reported[0])
-    assert len(reported) < 10
+    (error,) = reported
+    assert isinstance(error, errors.MaxBytesExceeded)
+    assert "max_bytes=5000" in str(error)
+    assert error.advice == "Raise max_bytes, or remove the message."
+
+
+def test_reading_continues_when_a_message_beyond_max_bytes_is_removed(js: JetStream) -> None:
+    publish(js, 1, size=10_000)
+    js.publish("m.a", b"small")
+    reported: list[Exception] = []
+    with durable(js).messages(max_bytes=5_000, on_error=reported.append) as messages:
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=0.3)
+        js.stream("M").delete_msg(1)
+        assert messages.next(timeout=10).data == b"small"
+        publish(js, 1, size=10_000)
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=0.5)
+    assert [type(error) for error in reported] == [errors.MaxBytesExceeded] * 2
 
 
 @pytest.mark.parametrize(

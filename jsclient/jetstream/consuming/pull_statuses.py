@@ -141,7 +141,7 @@ def _continuous(row: Row) -> str:
         return f"raises `{row.error.__name__ if row.error else ''}`"
     if row.error is None:
         return "pulls again"
-    when = " if the pull had the whole limit" if row.kind == "quiet" else ""
+    when = " once, if the pull had the whole limit" if row.kind == "quiet" else ""
     return f"`on_error` gets `{row.error.__name__}`{when}; pulls again"
 
 

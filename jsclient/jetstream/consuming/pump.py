@@ -93,6 +93,8 @@ class Pump(Generic[C]):
     """By `time.monotonic()`: no pull lives longer than the read."""
     unsent: errors.ConnectionLost | None = None
     """Why a pull could not be sent."""
+    _large_at: int = -1
+    """The messages that had come when the client reported one beyond max_bytes."""
     _at_pull = (0.0, 0)  # when the newest pull went out, and what had come until then
     _in_vain = 0  # pulls in a row that ended as soon as they were sent and brought nothing
 
@@ -318,6 +320,8 @@ class Pump(Generic[C]):
             return told if _explains(told) else [*told, *reported(error)]
         if verdict.reason == "max bytes":
             return self._too_large(verdict, asked, buffered)
+        if verdict.reason in ("timeout", "no messages"):
+            self._large_at = -1  # no large message is next any more
         if (
             verdict.reason == "timeout"
             and self.state.endless
@@ -329,7 +333,9 @@ class Pump(Generic[C]):
         return NOTHING
 
     def _too_large(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
-        """A pull with the whole byte limit brought nothing: the next message can never come within it."""
+        """A pull with the whole byte limit brought nothing: the next message can never come within it.
+
+        It is reported once until something arrives; the slow pulls go on, because the message may be removed."""
         limit = self.state.max_bytes
         if not limit and asked is not None and asked[1]:
             return NOTHING  # it was the limit of one pull: the credit asks for the message alone
@@ -340,7 +346,9 @@ class Pump(Generic[C]):
                 self.state.max_bytes = LARGEST
                 return NOTHING
             self.state.failed(time.monotonic())
-        return reported(too_large(limit))
+            came = self.state.came()
+            again, self._large_at = self.state.endless and came == self._large_at, came
+        return NOTHING if again else reported(too_large(limit))
 
     # --- a new consumer takes the place of the old one: for ordered reads ---------------------------------------
 
