@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
@@ -39,7 +39,7 @@ from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT, reada
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
-from jsclient.keyvalue import missing
+from jsclient.keyvalue import many, missing
 from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
@@ -206,6 +206,18 @@ class KeyValue:
         if entry.operation is not Operation.PUT:
             self._deleted(entry)
         return entry
+
+    @arguments
+    def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, KeyValueEntry]:
+        """The last entries of several keys, as the bucket was at one sequence. Keys without a value are left out.
+
+        At most 1,000 keys, in the order in which you give them. One replica answers, so a put that another server has
+        just acknowledged may be missing. Needs nats-server 2.11 and direct gets, else NotSupported. ConfigError: the
+        values are too large for one answer. 5 seconds at most by default.
+        """
+        if isinstance(keys, str):
+            raise ConfigError("keys must be several keys, such as a list; `get` reads one")
+        return many.get_many(self, list(keys), Deadline.of(timeout, READ_TIMEOUT))
 
     def _last(self, key: str, direct: bool | None, deadline: Deadline) -> KeyValueEntry:
         """The last entry of a key, also when that is a marker."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
 from jsclient import handlers, hints
@@ -180,6 +180,19 @@ class EncodedKeyValue(KeyValue):
         except KeyNotFound as error:
             self._named(error, key)
         return [found for entry in entries if (found := self._readable(entry, key, not meta_only)) is not None]
+
+    @arguments
+    def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, KeyValueEntry]:
+        """See KeyValue.get_many. DecodeFailed when a value is not one of the codec."""
+        if isinstance(keys, str):
+            return super().get_many(keys, timeout=timeout)  # refuses it
+        wanted = {self._writing.key(key): key for key in keys}
+        found = {}
+        for stored, raw in super().get_many(wanted, timeout=timeout).items():
+            entry = self._readable(raw, wanted[stored], True)
+            if entry is not None:
+                found[wanted[stored]] = entry
+        return found
 
     def _readable(self, entry: KeyValueEntry, key: str, values: bool) -> KeyValueEntry | None:
         try:

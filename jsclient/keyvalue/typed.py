@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
@@ -211,6 +211,12 @@ class TypedKeyValue(Generic[T]):
         entry = TypedEntry(self.kv.get_revision(key, revision, direct=direct, timeout=timeout), self._read)
         entry.value  # noqa: B018
         return entry
+
+    @arguments
+    def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, TypedEntry[T]]:
+        """The last entries of several keys at one sequence; see KeyValue.get_many."""
+        found = self.kv.get_many(keys, timeout=timeout)
+        return {key: entry for key, raw in found.items() if (entry := self._entry(raw)) is not None}
 
     def history(self, key: str, *, timeout: Timeout = DEFAULT) -> list[TypedEntry[T]]:
         """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none."""

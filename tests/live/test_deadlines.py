@@ -168,6 +168,7 @@ WAITS: dict[str, Call] = {
     "KeyValue.create": lambda e, t: e.kv.create("c", b"1", timeout=t),
     "KeyValue.delete": lambda e, t: e.kv.delete("a", timeout=t),
     "KeyValue.get": lambda e, t: e.kv.get("a", timeout=t),
+    "KeyValue.get_many": lambda e, t: e.kv.get_many(["a", "c"], timeout=t),
     "KeyValue.get_revision": lambda e, t: e.kv.get_revision("a", 1, timeout=t),
     "KeyValue.history": lambda e, t: e.kv.history("a", timeout=t),
     "KeyValue.keys": lambda e, t: through(e.kv.keys(timeout=t)),
@@ -181,6 +182,7 @@ WAITS: dict[str, Call] = {
     "TypedKeyValue.create": lambda e, t: e.kv.typed(dict).create("c", {}, timeout=t),
     "TypedKeyValue.delete": lambda e, t: e.kv.typed(dict).delete("a", timeout=t),
     "TypedKeyValue.get": lambda e, t: e.kv.typed(dict).get("a", timeout=t),
+    "TypedKeyValue.get_many": lambda e, t: e.kv.typed(dict).get_many(["a", "c"], timeout=t),
     "TypedKeyValue.get_revision": lambda e, t: e.kv.typed(dict).get_revision("a", 1, timeout=t),
     "TypedKeyValue.history": lambda e, t: e.kv.typed(dict).history("a", timeout=t),
     "TypedKeyValue.keys": lambda e, t: through(e.kv.typed(dict).keys(timeout=t)),
@@ -336,6 +338,7 @@ for name in ("create", "delete", "get", "get_revision", "history", "keys", "purg
     WAITS[f"EncodedKeyValue.{name}"] = lambda e, t, call=WAITS[f"KeyValue.{name}"]: call(Encoded(e), t)  # type: ignore[misc]
 WAITS["EncodedKeyValue.purge_all"] = lambda e, t: Encoded(e).kv.purge_all(timeout=t)
 WAITS["EncodedKeyValue.purge_deletes"] = lambda e, t: Encoded(e).kv.purge_deletes(timeout=t)
+WAITS["EncodedKeyValue.get_many"] = lambda e, t: Encoded(e).kv.get_many(["a", "c"], timeout=t)
 WAITS["EncodedKeyValue.batch"] = lambda e, t: through_batch(Encoded(e).kv.batch(timeout=t))
 WAITS["EncodedKeyValue.status"] = lambda e, t: Encoded(e).kv.status(timeout=t)
 WAITS["SystemClient.ask"] = lambda e, t: SystemClient(e.nc).ask("VARZ", timeout=t)

@@ -32,6 +32,10 @@ MAX_SUBJECTS: Final = 1000
 
 TOO_MANY_RESULTS: Final = 413
 
+NONE_FOUND: Final = 404
+NO_RESULTS: Final = "No Results"
+"""The server's words if nothing matches; it also ends an answer with 404 if a message has gone meanwhile."""
+
 PART: Final = 500
 PART_BYTES: Final = 8 << 20
 """Messages and bytes of one server answer at most; it is read whole before its messages are handed out."""
@@ -223,6 +227,20 @@ def get_last(
     if bound:
         raise NotSupported(f"up_to_seq and up_to_time need nats-server 2.11 and allow_direct on stream {stream.name!r}")
     return iter(_last_by_subject(stream, subjects, whole))
+
+
+def get_last_together(stream: Stream, subjects: list[str], deadline: Deadline) -> list[RawStreamMsg] | None:
+    """The newest message of each subject in one answer, so as the stream was at one sequence. At most `MAX_SUBJECTS`.
+
+    None: a message was replaced while the server answered, so ask again. Raises ConfigError if one answer cannot hold
+    the messages.
+    """
+    messages, end = _part(stream, {"multi_last": subjects, "batch": len(subjects)}, deadline)
+    if end.status is not None and end.status.code == NONE_FOUND:
+        return None if messages or end.status.description != NO_RESULTS else []
+    if _number(end, header_names.NUM_PENDING):
+        raise ConfigError(f"{len(subjects)} messages are too large for one answer of the server: ask for fewer")
+    return messages
 
 
 def _last_by_request(

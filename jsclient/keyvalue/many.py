@@ -1,0 +1,58 @@
+"""`kv.get_many()`: the entries of several keys as the bucket was at one sequence (nats-server 2.11, ADR-31)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jsclient.durations import Deadline
+from jsclient.errors import ConfigError, JetStreamUnavailable, NotSupported, RequestTimeout
+from jsclient.jetstream.api.batch_get import MAX_SUBJECTS, get_last_together
+from jsclient.jetstream.api.capabilities import OPERATIONS
+from jsclient.jetstream.api.headers import readable
+from jsclient.jetstream.api.model_base import format_time
+from jsclient.keyvalue import missing
+from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of
+from jsclient.keyvalue.keys import check_key
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import RawStreamMsg
+    from jsclient.keyvalue.bucket import KeyValue
+
+
+def get_many(kv: KeyValue, keys: list[str], deadline: Deadline) -> dict[str, KeyValueEntry]:
+    """See KeyValue.get_many; `keys` are the keys as the bucket has them."""
+    if len(keys) > MAX_SUBJECTS:
+        raise ConfigError(f"get_many reads at most {MAX_SUBJECTS} keys at one sequence, got {len(keys)}")
+    prefix = kv._prefix
+    subjects = {prefix + check_key(key, kv._limit): key for key in keys}
+    if not subjects:
+        return {}
+    if not kv._direct or not kv._js.capabilities.at_least(OPERATIONS["batch get"], deadline):
+        raise NotSupported(
+            f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {kv.bucket!r}. Nothing was "
+            "read. Call get for each key instead; other clients may then write between two reads."
+        )
+    found = _messages(kv, list(subjects), deadline)
+    entries = {subjects[message.subject]: _entry(kv, subjects[message.subject], message) for message in found}
+    return {key: entries[key] for key in keys if key in entries and entries[key].operation is Operation.PUT}
+
+
+def _messages(kv: KeyValue, subjects: list[str], deadline: Deadline) -> list[RawStreamMsg]:
+    try:
+        while not deadline.expired():
+            found = get_last_together(kv._stream, subjects, deadline)
+            if found is not None:
+                return found
+    except JetStreamUnavailable:
+        with missing.named(kv.stream_name):
+            kv._stream.info(timeout=deadline)
+        raise
+    raise RequestTimeout(
+        f"others kept writing keys of bucket {kv.bucket!r} while the server read them. The call returns "
+        "no entries, because they would be from several sequences. Allow more time, or ask for fewer keys."
+    )
+
+
+def _entry(kv: KeyValue, key: str, message: RawStreamMsg) -> KeyValueEntry:
+    stamp = b"" if message.time is None else format_time(message.time).encode()
+    return KeyValueEntry(kv.bucket, key, message.data, message.seq, operation_of(readable(message)), 0, stamp)
