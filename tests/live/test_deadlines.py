@@ -134,6 +134,7 @@ WAITS: dict[str, Call] = {
     "Consumer.delete": lambda e, t: e.expendable.delete(timeout=t),
     "Consumer.pause": lambda e, t: e.consumer.pause(60, timeout=t),
     "Consumer.reset": lambda e, t: e.consumer.reset(1, timeout=t),
+    "Consumer.step_down": lambda e, t: e.consumer.step_down(timeout=t),
     "Consumer.resume": lambda e, t: e.consumer.resume(timeout=t),
     "Consumer.unpin": lambda e, t: e.consumer.unpin("g", timeout=t),
     "Consumer.fetch_bytes": lambda e, t: e.consumer.fetch_bytes(1000, t),
@@ -322,6 +323,8 @@ for name in ("consumer_names", "consumers"):
 WAITS["Stream.seal"] = lambda e, t: e.js.stream("DL2", fetch_info=False).seal(timeout=t)
 for name in ("info", "purge", "subjects"):
     WAITS[f"Stream.{name}"] = lambda e, t, name=name: through_if(getattr(e.stream, name)(timeout=t))  # type: ignore[misc]
+WAITS["Stream.step_down"] = lambda e, t: e.stream.step_down(timeout=t)
+WAITS["Stream.remove_peer"] = lambda e, t: e.stream.remove_peer("n1", timeout=t)
 WAITS["Stream.delete"] = lambda e, t: e.js.stream("DL2", fetch_info=False).delete(timeout=t)
 for name in ("delete_msg", "secure_delete_msg"):
     WAITS[f"Stream.{name}"] = lambda e, t, name=name: getattr(e.stream, name)(99, timeout=t)  # type: ignore[misc]
