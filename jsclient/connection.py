@@ -89,6 +89,11 @@ class Connection:
             with contextlib.suppress(errors.JsClientError):  # what is not sent stays buffered
                 self._engine.rtt(CLOSE_FLUSH)
 
+    def __del__(self) -> None:
+        engine: LiveEngine | None = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed:
+            engine.ending.abandon(self)
+
     def __repr__(self) -> str:
         return repr(self._engine)
 
@@ -213,7 +218,7 @@ class Connection:
         returns True for a reply (that one is not delivered; `jsclient.empty_payload` is the usual one), or after
         the total `timeout` (5 s). Raises NoResponders if nobody listens; no reply at all is an empty iteration.
         """
-        return self._engine.asker.request_many(
+        replies = self._engine.asker.request_many(
             subject,
             payload,
             timeout=timeout,
@@ -222,6 +227,7 @@ class Connection:
             sentinel=sentinel,
             headers=None if headers is None else checks.headers(headers),
         )
+        return _holding(self, replies)
 
     def new_inbox(self) -> str:
         """A subject that nobody else can guess, for replies."""
@@ -266,7 +272,7 @@ class Connection:
             callback = handling(engine.options.instrumentation, callback)
         mailbox = Mailbox(pending_messages, pending_bytes, awaited=callback is None)
         table = engine.subscriptions
-        subscription = Subscription(engine, table.next_sid(), subject, queue, mailbox, callback, thread == "own")
+        subscription = Subscription(self, engine, table.next_sid(), subject, queue, mailbox, callback, thread == "own")
         subscription.max_messages = max_messages
         table.add(subscription)
         engine.takers.enter(subscription)
@@ -328,7 +334,7 @@ class Connection:
     def events(self) -> ConnectionEvents:
         """What happens to the connection from now on, to be iterated: see ConnectionEvents. Beside the callbacks."""
         self._engine.check_usable()
-        events = self._engine.telling.open_events()
+        events = self._engine.telling.open_events(self)
         try:
             self._engine.check_usable()  # once more: what was closed just before has told its end already
         except errors.JsClientError:
@@ -387,6 +393,21 @@ class Connection:
     def health(self) -> Health:
         """What a probe wants to know."""
         return self._engine.health()
+
+
+hints.given(Connection)
+
+
+def _holding(_: Connection, replies: Iterator[Msg]) -> Iterator[Msg]:
+    """The same, and the connection stays as long as somebody takes from it."""
+    yield from replies
+
+
+def another(engine: LiveEngine) -> Connection:
+    """One more for an engine whose Connection is collected."""
+    made = Connection.__new__(Connection)
+    made._engine, made._shared = engine, False
+    return made
 
 
 def engine_of(connection: Connection) -> Engine:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
     from jsclient.connection import Connection
 
-hints.wanted(globals(), "LiveEngine")
+hints.wanted(globals(), "Connection", "LiveEngine")
 
 log: logging.Logger = logging.getLogger("jsclient.subscription")
 
@@ -58,6 +58,7 @@ class Subscription(BaseSubscription, Taker):
 
     def __init__(
         self,
+        connection: Connection,
         engine: LiveEngine,
         sid: bytes,
         subject: str,
@@ -67,7 +68,7 @@ class Subscription(BaseSubscription, Taker):
         own_thread: bool = False,
     ) -> None:
         super().__init__(engine, sid, subject, queue, mailbox)
-        self.connection: Connection = engine.connection
+        self.connection: Connection = connection
         """The connection that it belongs to."""
         self.strand: Strand | None = None
         """For layers."""

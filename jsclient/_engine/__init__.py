@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from jsclient import errors
     from jsclient.cancel import Cancel
-    from jsclient.connection import Connection
     from jsclient.durations import Deadline, Timeout
     from jsclient.message import HeadersLike, Msg, Payload
     from jsclient.states import LinkEvent
@@ -67,10 +66,6 @@ class Engine(Protocol):
 
     In a forked child every use of it raises ForkedConnection.
     """
-
-    @property
-    def connection(self) -> Connection:
-        """The Connection that holds it."""
 
     @property
     def clock(self) -> Clock:

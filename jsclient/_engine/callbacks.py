@@ -98,6 +98,7 @@ class EventsThread:
                 return
             with contextlib.suppress(MemoryError):  # none to log it with either
                 self._call(*item)
+            item = None  # or what it holds would live until the next one comes
 
     @staticmethod
     def _call(call: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors, waiting
@@ -20,6 +21,7 @@ from jsclient.threads import Thread
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")
 
@@ -35,7 +37,7 @@ class Ending:
     def __init__(self, engine: LiveEngine) -> None:
         self._engine = engine
         self._fatal: BaseException | None = None
-        self._drain_asked = False
+        self._close_asked = self._drain_asked = False
         self._untold: list[None] = [None]  # that it is closed
         self._closer = self._drainer = 0  # the thread that does it
         self._drained = waiting.Gate()  # the thread that drains has come to its end
@@ -52,7 +54,17 @@ class Ending:
         if wait:
             self.close_now()
         elif not engine.session.closing.is_set():
+            self._close_asked = True
             engine.clock.call_soon(self.close_now)
+
+    def abandon(self, connection: Connection) -> None:
+        """Its Connection is collected, and nobody has closed it. A finalizer runs anywhere, also where our locks are
+        held: the work is done on another thread."""
+        engine = self._engine
+        if engine.clock.thread.ident is None or engine.draining or self._close_asked or self._drain_asked:
+            return
+        self.close(wait=False)  # first: a warning may be an exception
+        warnings.warn(f"unclosed {engine!r}: call close(), or use a with block", ResourceWarning, 3, source=connection)
 
     def close_now(self, wait: bool = True, error: BaseException | None = None, flush: float | None = None) -> None:
         engine = self._engine

@@ -16,6 +16,7 @@ import logging
 import time
 import weakref
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import protocol
@@ -73,7 +74,8 @@ class LiveEngine:
     """
 
     def __init__(self, options: ConnectOptions, connection: Connection) -> None:
-        self.connection = connection
+        # Its finalizer ends the connection: see `Ending.abandon`.
+        self._connection: weakref.ref[Connection] = weakref.ref(connection)
         self.options = options
         self.number: int = next(_numbers)
         self.draining = False
@@ -115,6 +117,15 @@ class LiveEngine:
         self.ending: Ending = Ending(self)
         if options.instrumentation is not None:
             self._instrument(options.instrumentation)
+
+    @property
+    def connection(self) -> Connection:
+        """The Connection that holds it. If the garbage collector took it, callbacks get another one."""
+        alive = self._connection()
+        if alive is not None:
+            return alive
+        made: Connection = import_module("jsclient.connection").another(self)
+        return made
 
     def open(self) -> None:
         """Connect; called once, for `jsclient.connect`."""

@@ -19,7 +19,7 @@ from jsclient.durations import Deadline
 FORKED_TEXT: Final = "this connection was made in the parent process, before the fork: a child has no part in it"
 
 _ALLOWED: Final = frozenset(
-    ("close", "closed", "connection", "options", "number", "refuse_pickle", "_forked_stream", "__class__", "__del__",
+    ("close", "closed", "options", "number", "refuse_pickle", "_forked_stream", "__class__", "__del__",
      "__dict__", "__init_subclass__", "__reduce__", "__reduce_ex__", "__repr__")
 )  # fmt: skip
 
@@ -74,7 +74,7 @@ def _after_fork_in_child() -> None:
         live.session.connected.set()
         live.telling.forked(_forked_error())
         live.outbox.forked(_forked_error)
-        kept = {"options": live.options, "number": live.number, "connection": live.connection}
+        kept = {"options": live.options, "number": live.number}
         live.__dict__.clear()
         live.__dict__.update(kept, _forked_stream=None if link is None else link.stream)
         live.__class__ = ForkedEngine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
@@ -16,8 +15,9 @@ from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient.connection import Connection
 
-hints.wanted(globals(), "LiveEngine")
+hints.wanted(globals(), "Connection", "LiveEngine")
 
 LIMIT: Final = 4_096
 """Events that may wait to be taken; later ones are dropped and counted."""
@@ -57,9 +57,9 @@ class ConnectionEvents:
     `dropped` counts them.
     """
 
-    def __init__(self, engine: LiveEngine, forget: Callable[[ConnectionEvents], None]) -> None:
+    def __init__(self, connection: Connection, engine: LiveEngine) -> None:
+        self._connection: Connection = connection  # as long as somebody takes from here
         self._engine: LiveEngine = engine
-        self._forget: Callable[[ConnectionEvents], None] = forget
         self._mailbox: Mailbox = Mailbox()
         self.dropped: int = 0
 
@@ -107,7 +107,7 @@ class ConnectionEvents:
         """Take no further events; waiting threads are woken. Idempotent."""
         if not self.closed:
             self._mailbox.close(errors.SubscriptionClosed("these events of the connection are closed"))
-            self._forget(self)
+            self._engine.telling.forget_events(self)
 
     def __enter__(self) -> ConnectionEvents:
         return self

@@ -96,7 +96,7 @@ class Strand:
         self.worker = threading.get_ident()
         mailbox, callback, pool = self._mailbox, self._callback, self._pool
         popleft, engine = mailbox.popleft, pool.engine
-        connection = engine.connection
+        connection = self._subscription.connection
         while True:
             for _ in range(SLICE):
                 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient.connection import Connection
     from jsclient.subscription import Subscription
 
 log = logging.getLogger("jsclient.connection")
@@ -30,7 +32,7 @@ class Telling:
     def __init__(self, engine: LiveEngine, events: EventsThread) -> None:
         self._engine = engine
         self._callbacks = {name: getattr(engine.options, name) for name in CallbacksDict.__annotations__}
-        self._streams: list[ConnectionEvents] = []
+        self._streams: list[weakref.ref[ConnectionEvents]] = []
         self._events = events
         self._instrument: Instrumentation | None = None
         self._reconnect: list[End] = []  # how to tell it of the end of the outage, on the events thread
@@ -81,19 +83,26 @@ class Telling:
             handlers.check(call, name)
         self._callbacks.update(callbacks)
 
-    def open_events(self) -> ConnectionEvents:
-        """Whatever is told from now on."""
-        events = ConnectionEvents(self._engine, self._forget)
-        self._streams.append(events)
+    def open_events(self, connection: Connection) -> ConnectionEvents:
+        """Whatever is told from now on. Held weakly: what nobody takes from is not filled."""
+        events = ConnectionEvents(connection, self._engine)
+        self._streams.append(weakref.ref(events, self._dropped))
         return events
 
-    def _forget(self, events: ConnectionEvents) -> None:
+    def forget_events(self, events: ConnectionEvents) -> None:
+        """They are closed."""
+        self._dropped(weakref.ref(events))
+
+    def _dropped(self, known: weakref.ref[ConnectionEvents]) -> None:
         with contextlib.suppress(ValueError):
-            self._streams.remove(events)
+            self._streams.remove(known)
+
+    def _open_streams(self) -> list[ConnectionEvents]:
+        return [events for known in list(self._streams) if (events := known()) is not None]
 
     def forked(self, reason: BaseException) -> None:
         """This is a forked child: nothing is told any more."""
-        for events in list(self._streams):
+        for events in self._open_streams():
             events.end(reason)
 
     def instrument(self, instrument: Instrumentation) -> None:
@@ -116,14 +125,14 @@ class Telling:
     def tell(self, event: ConnectionEvent, *args: Any, last: bool = False) -> None:
         """To the streams of events, then to the callback of that name, with the connection before its arguments."""
         rare = event.kind != "error"
-        for events in list(self._streams):
+        for events in self._open_streams():
             events.put(event)
         if self._instrument is not None:
             self._events.run(self._measure, event, rare=rare, always=last)
         call = self._callbacks["on_" + event.kind]
         if call is not None:
             self._events.run(call, self._engine.connection, *args, rare=rare, always=last)
-        for events in list(self._streams) if last else ():
+        for events in self._open_streams() if last else ():
             events.close()
 
     def report_error(self, error: BaseException, subscription: Any) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from jsclient._engine import Engine
-from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
@@ -77,11 +75,11 @@ class TypedGroupMessage(GroupMessage, Generic[T], gc=False, eq=False):
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedGroupMessage[T]:
         """As of every message; the next one has a value, too."""
         found = GroupMessage.ack_next(self, timeout)
-        return TypedGroupMessage(found.msg, engine_of(found.connection), epoch=self.epoch, _reading=self._reading)
+        return TypedGroupMessage(found.msg, found.connection, epoch=self.epoch, _reading=self._reading)
 
 
-def of_member(message: JetStreamMsg, engine: Engine, epoch: int, reading: Reading[Any] | None = None) -> GroupMessage:
+def of_member(message: JetStreamMsg, epoch: int, reading: Reading[Any] | None = None) -> GroupMessage:
     """A message of the member's consumer as its handler sees it."""
     if reading is None:
-        return GroupMessage(message.msg, engine, epoch=epoch)
-    return TypedGroupMessage(message.msg, engine, epoch=epoch, _reading=reading)
+        return GroupMessage(message.msg, message.connection, epoch=epoch)
+    return TypedGroupMessage(message.msg, message.connection, epoch=epoch, _reading=reading)

@@ -14,8 +14,7 @@ import msgspec
 
 import protocol
 from jsclient import checks, codecs
-from jsclient._engine import Engine
-from jsclient.connection import Connection
+from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
 from jsclient.jetstream.api.ack_and_nak import ACK, IN_PROGRESS, TERM, nak_body
@@ -161,16 +160,12 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     msg: Msg
     """The wire message below."""
-    _engine: Engine
+    connection: Connection
+    """The connection over which it came, and over which its acks go."""
     _open: bool = True
     _metadata: Metadata | None = None
 
     # --- what it holds ----------------------------------------------------------------------------------
-
-    @property
-    def connection(self) -> Connection:
-        """The connection over which it came, and over which its acks go."""
-        return self._engine.connection
 
     @property
     def subject(self) -> str:
@@ -256,7 +251,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         except AttributeError:
             _already()
         try:
-            self._engine.post(_ACK(reply))
+            engine_of(self.connection).post(_ACK(reply))
         except BaseException:
             self._open = True
             raise
@@ -332,7 +327,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     def _confirm(self, body: bytes, timeout: Timeout) -> None:
         self.claim()
         try:
-            confirmed_ack(self, self._engine, body, timeout)
+            confirmed_ack(self, body, timeout)
         except BaseException:
             self._open = True
             raise
@@ -349,14 +344,14 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         reply = self.msg.raw_reply
         if not reply:
             _no_reply()
-        self._engine.post(pub(pub_start(reply), body))
+        engine_of(self.connection).post(pub(pub_start(reply), body))
 
     def __repr__(self) -> str:
         state = "" if hasattr(self, "_open") else " acked"
         return f"<JetStreamMsg {self.subject!r} {len(self.msg.payload)} bytes reply={self.reply!r}{state}>"
 
     def __reduce__(self) -> Any:
-        return self._engine.refuse_pickle(self)
+        return engine_of(self.connection).refuse_pickle(self)
 
 
 def sequence_of(message: JetStreamMsg) -> int | None:

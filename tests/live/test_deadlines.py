@@ -78,7 +78,7 @@ def atomic(env: Any) -> jets.AtomicBatch:
 
 def typed_of_member(env: Any) -> Any:
     message = env.typed.pop()
-    return of_member(message, engine_of(env.nc), 1, message._reading)
+    return of_member(message, 1, message._reading)
 
 
 def changed(batch: Any) -> Any:
@@ -271,10 +271,10 @@ WAITS: dict[str, Call] = {
     "TypedGroupMessage.double_ack": lambda e, t: typed_of_member(e).double_ack(t),
     "TypedGroupMessage.double_nak": lambda e, t: typed_of_member(e).double_nak(timeout=t),
     "TypedGroupMessage.double_term": lambda e, t: typed_of_member(e).double_term(timeout=t),
-    "GroupMessage.ack_next": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).ack_next(t),
-    "GroupMessage.double_ack": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_ack(t),
-    "GroupMessage.double_nak": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_nak(timeout=t),
-    "GroupMessage.double_term": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_term(timeout=t),
+    "GroupMessage.ack_next": lambda e, t: of_member(e.messages.pop(), 1).ack_next(t),
+    "GroupMessage.double_ack": lambda e, t: of_member(e.messages.pop(), 1).double_ack(t),
+    "GroupMessage.double_nak": lambda e, t: of_member(e.messages.pop(), 1).double_nak(timeout=t),
+    "GroupMessage.double_term": lambda e, t: of_member(e.messages.pop(), 1).double_term(timeout=t),
     "GroupPool.stop": lambda e, t: [pool.stop(t) for pool in e.group_pools[:1]],
     "GroupPool.wait": lambda e, t: [pool.wait(t) for pool in e.group_pools[1:]],
     "backup_stream": lambda e, t: backup.backup_stream(e.js, "DL", e.path(), timeout=t),

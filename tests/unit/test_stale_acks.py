@@ -15,13 +15,13 @@ from jsclient.jetstream.consuming.stale_acks import confirmed_ack, consumer_of, 
 
 def test_an_ack_that_is_confirmed() -> None:
     connection: Any = Asked(CONFIRMED)
-    confirmed_ack(delivered(connection, 1), connection, b"+ACK", 5.0)
+    confirmed_ack(delivered(connection, 1), b"+ACK", 5.0)
     assert len(connection.subjects) == 1
 
 
 def test_without_a_confirmation_the_server_is_asked_what_it_has_delivered() -> None:
     connection: Any = Asked(SILENCE, info(9, 9), CONFIRMED)
-    confirmed_ack(delivered(connection, 9), connection, b"+ACK", DEFAULT)
+    confirmed_ack(delivered(connection, 9), b"+ACK", DEFAULT)
     assert connection.subjects[1] == "$JS.API.CONSUMER.INFO.S.C"
     assert not connection.forgetful
 
@@ -30,7 +30,7 @@ def test_without_a_confirmation_the_server_is_asked_what_it_has_delivered() -> N
 def test_a_copy_that_the_server_has_forgotten_is_not_waited_for(state: tuple[int, int]) -> None:
     connection: Any = Asked(SILENCE, info(*state))
     with pytest.raises(errors.StaleDelivery, match="message 9 of 'S'"):
-        confirmed_ack(delivered(connection, 9), connection, b"+ACK", 5.0)
+        confirmed_ack(delivered(connection, 9), b"+ACK", 5.0)
     assert connection.forgetful == {"S.C"}
 
 
@@ -38,8 +38,8 @@ def test_a_server_that_has_forgotten_once_is_asked_before_each_ack_until_it_know
     connection: Any = Asked(info(8, 8), info(9, 9), CONFIRMED)
     connection.forgetful.add("S.C")
     with pytest.raises(errors.StaleDelivery):
-        confirmed_ack(delivered(connection, 9), connection, b"+ACK", 5.0)
-    confirmed_ack(delivered(connection, 9), connection, b"+ACK", 5.0)
+        confirmed_ack(delivered(connection, 9), b"+ACK", 5.0)
+    confirmed_ack(delivered(connection, 9), b"+ACK", 5.0)
     assert not connection.forgetful
 
 
@@ -48,7 +48,7 @@ def test_a_server_that_has_forgotten_once_is_asked_before_each_ack_until_it_know
 )
 def test_who_learns_nothing_waits_on(answer: Any) -> None:
     connection: Any = Asked(SILENCE, answer, CONFIRMED)
-    confirmed_ack(delivered(connection, 9), connection, b"+ACK", 5.0)
+    confirmed_ack(delivered(connection, 9), b"+ACK", 5.0)
     assert len(connection.subjects) == 3
 
 
@@ -67,5 +67,5 @@ def test_a_message_whose_ack_subject_was_rewritten_names_no_consumer() -> None:
 def test_little_time_is_given_to_the_ack_alone() -> None:
     connection: Any = Asked(SILENCE)
     with pytest.raises(errors.RequestTimeout):
-        confirmed_ack(delivered(connection, 9), connection, b"+ACK", stale_acks.ASK_AFTER)
+        confirmed_ack(delivered(connection, 9), b"+ACK", stale_acks.ASK_AFTER)
     assert len(connection.subjects) == 1

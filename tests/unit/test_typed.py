@@ -28,6 +28,7 @@ class Engine:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.said: list[bytes] = []
+        self._engine = self
 
     @contextmanager
     def sends_within(self, deadline: Deadline) -> Iterator[None]:
@@ -35,10 +36,10 @@ class Engine:
 
 
 class Bad(UnreadMsg[int]):
-    """A message that is no number; what is said about it is kept in its engine."""
+    """A message that is no number; what is said about it is kept in its connection."""
 
     def term(self, reason: str | None = None) -> None:
-        engine: Any = self._engine
+        engine: Any = self.connection
         if isinstance(engine.error, errors.NotSupported) and reason is None:
             engine.said.append(b"term")
         elif engine.error is not None:
@@ -47,7 +48,7 @@ class Bad(UnreadMsg[int]):
             engine.said.append(b"term with a reason")
 
     def nak(self, delay: Any = None) -> None:
-        engine: Any = self._engine
+        engine: Any = self.connection
         engine.said.append(b"nak")
 
 

@@ -29,7 +29,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 
 if TYPE_CHECKING:
-    from jsclient._engine import Engine
+    from jsclient.connection import Connection
     from jsclient.jetstream.api.models import ConsumerConfig
     from jsclient.jetstream.consuming.pull_options import PullOptions
     from jsclient.jetstream.consuming.pull_source import PullSource
@@ -68,7 +68,7 @@ class BatchesAhead:
         *,
         fetch: Callable[[int, Timeout], Batch[Any]],
         finish: Callable[[Batch[Any], Deadline], Batch[Any]],
-        make: Callable[[Msg, Engine], JetStreamMsg],
+        make: Callable[[Msg, Connection], JetStreamMsg],
     ) -> None:
         """`fetch` brings a batch that is ready for the application. One that is cut from the window has messages that
         `make` makes, and `finish` makes it ready. `options`: of the window."""

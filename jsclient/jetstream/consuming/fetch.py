@@ -44,7 +44,6 @@ from protocol.described import described
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from jsclient._engine import Engine
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pull_source import PullSource
     from jsclient.jetstream.message import JetStreamMsg
@@ -154,7 +153,7 @@ class Fetch:
         consumer: PullSource,
         want: int,
         terms: PullTerms,
-        make: Callable[[Msg, Engine], JetStreamMsg],
+        make: Callable[[Msg, Connection], JetStreamMsg],
         *,
         timeout: float | None,
         max_bytes: int = 0,
@@ -235,12 +234,13 @@ class Fetch:
     def _handle(self, item: Any) -> None:
         """Take one item, and every plain message behind it."""
         self._just_pulled = False  # the end of a pull may have come before the first wait
-        engine, make, messages, want, limited = self._engine, self._make, self.messages, self.want, self._credit.limited
+        connection, make, messages = self.connection, self._make, self.messages
+        want, limited = self.want, self._credit.limited
         append, popleft, group = messages.append, self._pump.mailbox.popleft, self.group
         try:
             # A blank there may be the server's status. A pinned group learns its pin from the headers.
             while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
-                append(make(item, engine))
+                append(make(item, connection))
                 if limited:
                     self._count(item)
                     if self.ended is not None:
@@ -257,7 +257,7 @@ class Fetch:
         if self.inbox.is_control(item):
             self._status(item)
             return
-        append(make(item, engine))
+        append(make(item, connection))
         if group:
             self.consumer.learn_pin(group, item)
         if self._credit.limited:

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from jsclient import errors, handlers, hints, waiting
-from jsclient._engine import SLICE, Engine, Taker
-from jsclient.connection import engine_of
+from jsclient._engine import SLICE, Taker
+from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
 from jsclient.instruments import taking
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE, nak_all, nak_frames
@@ -26,7 +26,6 @@ from jsclient.message import Msg
 if TYPE_CHECKING:
     from jsclient._engine import Mailbox
     from jsclient.cancel import Cancel
-    from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pump import Told
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
@@ -119,13 +118,15 @@ class MessageIterator(Taker):
         """The next message, or None after the timeout."""
         raise AssertionError("subclasses say it")
 
-    def makes(self, make: Callable[[Msg, Engine], JetStreamMsg], decode: Callable[[bytes], Any] | None = None) -> None:
+    def makes(
+        self, make: Callable[[Msg, Connection], JetStreamMsg], decode: Callable[[bytes], Any] | None = None
+    ) -> None:
         """For layers: what a delivered message becomes; `decode` may be called instead, where the loop makes it itself.
 
         An instrument is told here: every way of taking a message comes by."""
         instrument = self.connection.options.instrumentation
         self._plain = make, decode
-        self._make: Callable[[Msg, Engine], JetStreamMsg] = make
+        self._make: Callable[[Msg, Connection], JetStreamMsg] = make
         self._decode = decode
         if instrument is not None:
             self._make, self._decode = taking(instrument, make), None

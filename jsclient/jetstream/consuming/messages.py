@@ -69,11 +69,11 @@ class Messages(MessageIterator):
                 decode = self._decode
                 if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
-                    return make(item, self._engine)
+                    return make(item, self.connection)
                 try:
-                    return TypedMsg(item, self._engine, True, None, self.reading, decode(item.payload))
+                    return TypedMsg(item, self.connection, True, None, self.reading, decode(item.payload))
                 except Exception:  # says so when its value is read
-                    return UnreadMsg(item, self._engine, True, None, self.reading)
+                    return UnreadMsg(item, self.connection, True, None, self.reading)
         except IndexError:
             item = None
         except AttributeError:
@@ -97,11 +97,11 @@ class Messages(MessageIterator):
                 decode = self._decode
                 if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
-                    return make(item, self._engine)
+                    return make(item, self.connection)
                 try:
-                    return TypedMsg(item, self._engine, True, None, self.reading, decode(item.payload))
+                    return TypedMsg(item, self.connection, True, None, self.reading, decode(item.payload))
                 except Exception:  # says so when its value is read
-                    return UnreadMsg(item, self._engine, True, None, self.reading)
+                    return UnreadMsg(item, self.connection, True, None, self.reading)
         except IndexError:
             item = None
         except AttributeError:
@@ -152,7 +152,7 @@ class Messages(MessageIterator):
             self.source.learn_pin(self.options.group, item)
         if self._pump.count(item):
             self.stop()
-        return self._make(item, self._engine)
+        return self._make(item, self.connection)
 
     # --- a drain without acks -------------------------------------------------------------------------------
 

@@ -174,11 +174,11 @@ class OrderedMessages(MessageIterator):
                 decode = self._decode
                 if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
-                    return make(item, self._engine)
+                    return make(item, self.connection)
                 try:
-                    return TypedMsg(item, self._engine, True, None, self.reading, decode(item.payload))
+                    return TypedMsg(item, self.connection, True, None, self.reading, decode(item.payload))
                 except Exception:  # says so when its value is read
-                    return UnreadMsg(item, self._engine, True, None, self.reading)
+                    return UnreadMsg(item, self.connection, True, None, self.reading)
             self._ready.appendleft(item)  # not delivered: the next use begins with it
         except IndexError:
             pass
@@ -206,7 +206,7 @@ class OrderedMessages(MessageIterator):
             return None
         if self._pump.count(item):
             self.stop()
-        return self._make(item, self._engine)
+        return self._make(item, self.connection)
 
     def _pull(self) -> None:
         self._user = get_ident()

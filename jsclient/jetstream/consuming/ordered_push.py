@@ -182,7 +182,7 @@ class OrderedPushMessages(MessageIterator):
                     self._return(item)
                 elif self._is_next(item):
                     self._push.delivered += 1
-                    return self._make(item, self._engine)
+                    return self._make(item, self.connection)
         finally:
             self._order.release()
 

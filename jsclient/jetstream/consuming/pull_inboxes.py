@@ -210,7 +210,8 @@ class PullInboxes:
     """The idle inboxes of one connection; thread-safe (a deque, no lock)."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = weakref.ref(connection)
+        # Strongly it is held only by an inbox that somebody has: an idle one does not keep a dropped connection.
+        self._connection: Connection = weakref.proxy(connection)
         self.idle: deque[PullInbox] = deque()
         self._active: set[PullInbox] = set()
         self.reconnected_at: float = float("-inf")
@@ -240,6 +241,7 @@ class PullInboxes:
     def lease(self, connection: Connection, pull_subject: str) -> PullInbox:
         """An inbox for one caller until `give_back` or `forget`."""
         inbox = self._idle_one(connection) or PullInbox(connection)
+        inbox.connection = connection
         inbox.pull_subject = pull_subject
         self.remember(pull_subject)
         self._active.add(inbox)
@@ -272,6 +274,7 @@ class PullInboxes:
         """After a clean end only."""
         self._active.discard(inbox)
         if len(self.idle) < IDLE_INBOXES and inbox.mailbox.closed is None:
+            inbox.connection = self._connection
             self.idle.append(inbox)
         else:
             inbox.inbox.close()

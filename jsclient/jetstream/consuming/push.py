@@ -77,7 +77,7 @@ class PushMessages(MessageIterator):
                 self._return(item)
             else:
                 self._push.delivered += 1
-                return self._make(item, self._engine)
+                return self._make(item, self.connection)
 
     @property
     def missed_heartbeats(self) -> int:

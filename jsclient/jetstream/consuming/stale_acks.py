@@ -21,7 +21,6 @@ from jsclient.jetstream.consuming.pull_inboxes import pool_if_any, pool_of
 from protocol.frames import pub_start
 
 if TYPE_CHECKING:
-    from jsclient._engine import Engine
     from jsclient.connection import Connection
     from jsclient.jetstream.message import JetStreamMsg
 
@@ -31,10 +30,10 @@ ASK_AFTER: Final = 0.5
 ASK_TIMEOUT: Final = 1.0
 
 
-def confirmed_ack(message: JetStreamMsg, engine: Engine, ack: bytes, timeout: Timeout) -> None:
+def confirmed_ack(message: JetStreamMsg, ack: bytes, timeout: Timeout) -> None:
     """Send `ack` and wait for the confirmation. Raises StaleDelivery, and what a request raises."""
-    connection = engine.connection
-    request = engine.request
+    connection = message.connection
+    request = engine_of(connection).request
     subject, start = message.msg.reply, pub_start(message.msg.raw_reply or b"")
     seconds = connection.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
     pool = pool_if_any(connection)

@@ -25,6 +25,7 @@ import attrs
 
 from jsclient import codecs, errors, handlers
 from jsclient.codecs import OnBad
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.instruments import Instrumentation, taken
 from jsclient.jetstream import dead_letters
@@ -38,7 +39,7 @@ from jsclient.jetstream.without_payload import fill, lacks_payload, refuse_heade
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
-    from jsclient._engine import Engine
+    from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.future import PublishFuture
     from jsclient.message import Msg
@@ -81,28 +82,28 @@ class Reading(Generic[T]):
         """What reading the value raises."""
         return codecs.failed_message(error, message.msg.payload, self.type, message.subject, sequence_of(message))
 
-    def maker(self) -> Callable[[Msg, Engine], TypedMsg[T]]:
+    def maker(self) -> Callable[[Msg, Connection], TypedMsg[T]]:
         """The function that makes a typed message of what came. It raises nothing: what cannot be decoded says so when
         its value is read."""
         decode, typed, unread = self.decode, TypedMsg, UnreadMsg
 
-        def make(msg: Msg, engine: Engine) -> TypedMsg[T]:
+        def make(msg: Msg, connection: Connection) -> TypedMsg[T]:
             if not msg.payload and lacks_payload(msg):
-                return unread(msg, engine, True, None, self)
+                return unread(msg, connection, True, None, self)
             try:
-                return typed(msg, engine, True, None, self, decode(msg.payload))
+                return typed(msg, connection, True, None, self, decode(msg.payload))
             except Exception:
-                return unread(msg, engine, True, None, self)
+                return unread(msg, connection, True, None, self)
 
         return make
 
-    def later(self, msg: Msg, engine: Engine) -> TypedMsg[T]:
+    def later(self, msg: Msg, connection: Connection) -> TypedMsg[T]:
         """The same, decoded when its value is asked for: on the thread that works on it."""
-        return UnreadMsg(msg, engine, True, None, self)
+        return UnreadMsg(msg, connection, True, None, self)
 
     def of(self, message: JetStreamMsg) -> TypedMsg[T]:
         """The same message, with a value. The one it is made of must not be used any more."""
-        return self.maker()(message.msg, message._engine)
+        return self.maker()(message.msg, message.connection)
 
     def takes(self, message: TypedMsg[T], tell: Tell, deadline: Deadline | None = None) -> bool:
         """Whether the program gets it; else it has been dealt with, and told of.
@@ -115,7 +116,7 @@ class Reading(Generic[T]):
             self.read(message, DEFAULT if deadline is None else deadline)
         except errors.JsClientError as error:
             tell(error, message)
-            with nullcontext() if deadline is None else message._engine.sends_within(deadline):
+            with nullcontext() if deadline is None else engine_of(message.connection).sends_within(deadline):
                 self._settle(message, error, tell)
             return False
         return True
@@ -137,7 +138,9 @@ class Reading(Generic[T]):
     def batch(self, batch: Batch) -> Batch[TypedMsg[T]]:
         """What a fetch brought, with values."""
         make = self.maker()
-        return self.sifted(Batch([make(message.msg, message._engine) for message in batch], batch.ended, batch.error))
+        return self.sifted(
+            Batch([make(message.msg, message.connection) for message in batch], batch.ended, batch.error)
+        )
 
     def sifted(self, batch: Batch[Any], deadline: Deadline | None = None) -> Batch[TypedMsg[T]]:
         """A batch of messages of `maker` without those that are left out."""
