@@ -20,7 +20,6 @@ from typing import Any, Final
 import attrs
 
 from jsclient import waiting
-from jsclient._transport import pkcs12
 from jsclient._transport.sealing import SealingTransport
 from jsclient._transport.stream import Buffer, Carried, StreamFailed, Transport, permitted
 from jsclient.durations import Deadline
@@ -324,6 +323,8 @@ def default_tls_context(
             # A callable, because OpenSSL would ask the terminal for the password of an encrypted key.
             context.load_cert_chain(cert_file, key_file, password=lambda: key_password or "")
         except OSError as error:
+            from jsclient._transport import pkcs12
+
             pkcs12.refuse(cert_file, key_file)
             raise ConfigError(f"cannot load the client certificate {cert_file}: {error}") from error
     elif key_file is not None:

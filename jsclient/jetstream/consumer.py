@@ -646,7 +646,7 @@ class Consumer(PullSource):
 
     @arguments
     def step_down(self, *, to: str | None = None, timeout: Timeout = DEFAULT) -> ConsumerInfo:
-        """Make the server that leads the consumer stop leading; see Stream.step_down."""
+        """Make the server that leads the consumer stop leading; see Stream.step_down (`to`: server 2.11)."""
         return consumer_requests.step_down(self.js, self.stream_name, self.name, to, timeout=timeout)
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ from jsclient.errors import (
     PurgeFailed,
 )
 from jsclient.hints import Unpack
-from jsclient.jetstream.api import batch_get, consumer_requests, leadership, model_base, names, stored_messages
+from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
 from jsclient.jetstream.api.models import (
     ConsumerConfig,
@@ -161,6 +161,8 @@ class Stream:
         `to`: the server that shall lead (server 2.11). Raises TimedOut if no change was seen within `timeout` (5 s by
         default). The change may still follow.
         """
+        from jsclient.jetstream.api import leadership
+
         deadline = Deadline.of(timeout, self.js.api.timeout)
         return leadership.step_down(
             self.js, f"STREAM.{self.name}", f"stream {self.name!r}", lambda by: self.info(timeout=by), to, deadline
@@ -173,6 +175,8 @@ class Stream:
         Another server of the cluster takes the place. `info().cluster` shows when it is `current`. Raises PeerNotFound
         for a server that does not hold the stream, ConfigError for a stream of one replica, TimedOut as `step_down`.
         """
+        from jsclient.jetstream.api import leadership
+
         deadline = Deadline.of(timeout, self.js.api.timeout)
         return leadership.remove_peer(self.js, self.name, server, lambda by: self.info(timeout=by), deadline)
 

@@ -125,6 +125,7 @@ def test_a_read_is_repeated_after_a_cut(
 CALLS: dict[str, Callable[[KeyValue, float], object]] = {
     "get": lambda kv, timeout: kv.get("a", timeout=timeout),
     "get from the leader": lambda kv, timeout: kv.get("a", direct=False, timeout=timeout),
+    "get_many": lambda kv, timeout: kv.get_many(["a", "b"], timeout=timeout),
     "get_revision": lambda kv, timeout: kv.get_revision("a", 1, timeout=timeout),
     "put": lambda kv, timeout: kv.put("a", b"x", timeout=timeout),
     "create": lambda kv, timeout: kv.create("b", b"x", timeout=timeout),
@@ -204,7 +205,7 @@ def test_services_are_asked_in_time(kv: KeyValue, proxy: Proxy) -> None:
 
 
 def test_every_call_is_in_that_list() -> None:
-    asks_nobody = {"bucket", "stream_name", "typed", "encoded"}
+    asks_nobody = {"batch", "bucket", "stream_name", "typed", "encoded"}
     methods = {name for name in dir(KeyValue) if not name.startswith("_")} - asks_nobody
     assert methods <= {name.split()[0] for name in CALLS}
     functions = {name for name in keyvalue.__all__ if name[0].islower()}

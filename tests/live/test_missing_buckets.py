@@ -25,7 +25,16 @@ Call = Callable[[Any], Any]
 GIVEN = {"bucket", "stream_name", "typed", "encoded", "raw"}
 """Names and other forms of the bucket: they send nothing."""
 
+
+def commit_batch(kv: Any) -> None:
+    batch = kv.batch()
+    batch.put("a", b"1")
+    batch.commit()
+
+
 KEYS: dict[str, Call] = {
+    "batch": commit_batch,
+    "get_many": lambda kv: kv.get_many(["a"]),
     "get": lambda kv: kv.get("a"),
     "get_revision": lambda kv: kv.get_revision("a", 1),
     "put": lambda kv: kv.put("a", b"1"),
@@ -45,12 +54,13 @@ KEYS: dict[str, Call] = {
     "__contains__": lambda kv: "a" in kv,
     "__iter__": lambda kv: list(kv),
 }
-KEYS_WRITTEN = {"put", "create", "update", "delete", "purge", "__setitem__", "__delitem__"}
+KEYS_WRITTEN = {"batch", "put", "create", "update", "delete", "purge", "__setitem__", "__delitem__"}
 
 OBJECTS: dict[str, Call] = {
     "put": lambda store: store.put("a", b"1"),
     "put_file": lambda store: store.put_file(__file__),
     "get": lambda store: store.get("a"),
+    "open": lambda store: store.open("a"),
     "get_bytes": lambda store: store.get_bytes("a"),
     "get_string": lambda store: store.get_string("a"),
     "get_file": lambda store: store.get_file("a", io.BytesIO()),

@@ -399,4 +399,4 @@ def test_what_is_published_while_another_thread_closes_is_resolved(js: JetStream
         over.set()
         assert not thread.is_alive()
         assert publisher.pending() == 0
-        assert all(future.done() for future in futures)
+        wait_until(lambda: all(future.done() for future in futures), 5)  # noqa: B023

@@ -76,6 +76,7 @@ def test_the_default_stop_timeout_is_below_that_of_kubernetes() -> None:
     assert int(found[1]) + 5 < 30, "the parent kills 5 s later"
 
 
+@pytest.mark.slow
 def test_a_process_is_replaced_after_its_messages(js: JetStream, server: NatsServer, tmp_path: Path) -> None:
     words = ("--consumer", "workers", "--threads", "1", "--max-tasks-per-child", "3")
     with Service(server, tmp_path, *words, app=APP) as service:

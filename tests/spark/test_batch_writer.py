@@ -51,7 +51,8 @@ def query(spark: Any, server: NatsServer, js: Js, stream_name: str, tmp_path: Pa
     return Query(spark, server.url, stream_name, tmp_path / "checkpoint")
 
 
-@pytest.mark.parametrize("mode", [pytest.param("append", marks=pytest.mark.spark_modes), "update"])
+@pytest.mark.spark_modes
+@pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_replay_after_the_window_stores_nothing_twice(query: Query, js: Js, stream_name: str, mode: str) -> None:
     one, two = f"{stream_name}_one", f"{stream_name}_two"
     servers = {"servers": query.url}

@@ -52,6 +52,7 @@ VALUES: dict[str, Any] = {
     "inactive_threshold": 5.0,
     "incr": 1,
     "limit_marker_ttl": 5.0,
+    "allow_atomic": True,
     "allow_msg_ttl": True,
     "max_bytes": 1,
     "max_reset_attempts": 1,
@@ -131,6 +132,7 @@ CALLS: dict[str, list[Any]] = {
     "unpin_consumer": [Stream.unpin_consumer, Consumer.unpin],
     "reset_consumer": [Stream.reset_consumer, Consumer.reset],
     "batch get": [Stream.get_last_msgs],
+    "step_down(to=)": [Stream.step_down, Consumer.step_down],
     "pedantic": [JetStream.create_stream],
 }
 
@@ -155,6 +157,7 @@ ASKED: dict[str, list[Need]] = {
     "coordination/lease.py": [(coordination.lease_bucket, "", (2, 11))],
     "groups/group.py": [(groups.create_elastic, "", (2, 11)), (groups.create_static, "", (2, 11))],
     "jetstream/api/batch_get.py": [(Stream.get_batch, "", (2, 11)), (Stream.get_last_msgs, "", (2, 11))],
+    "keyvalue/many.py": [(KeyValue.get_many, "", (2, 11))],
     "jetstream/message.py": [(JetStreamMsg.term, "", (2, 10))],
     "jetstream/publishing/fast_batch.py": [(JetStream.fast_batch, "", (2, 14))],
     "jetstream/publishing/options.py": [(JetStream.atomic_batch, "", (2, 12)), (PublishOptions, "schedule", (2, 12))],
@@ -168,6 +171,7 @@ NOT_OF_OPTIONS = {
     "cli/check.py": "a report about the server",
     "exactly/sink_streams.py": "fast batches where they are possible",
     "jetstream/api/consumer_requests.py": "the tables of capabilities.py",
+    "jetstream/api/leadership.py": "the tables of capabilities.py",
     "jetstream/consuming/pull_inboxes.py": "asks 2.9 whether a consumer is there, because it says nothing",
     "jetstream/context.py": "the tables of capabilities.py",
     "jetstream/stream.py": "a direct get that 2.9 does not answer is repeated",

@@ -12,7 +12,7 @@ from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, JsClientError
-from jsclient.jetstream.api import leadership, model_base, names
+from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseState, Success
 from jsclient.jetstream.api.models_stream import user_metadata
@@ -170,6 +170,8 @@ def unpin(js: JetStream, stream: str, name: str, group: str, *, timeout: Timeout
 
 
 def step_down(js: JetStream, stream: str, name: str, to: str | None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+    from jsclient.jetstream.api import leadership
+
     of = f"CONSUMER.{names.check_stream(stream)}.{names.check_consumer(name)}"
     deadline = Deadline.of(timeout, js.api.timeout)
 
