@@ -365,15 +365,26 @@ class OrderedMessages(MessageIterator):
         if not self.source.lost:
             return True
         log.info("%s: %s; making a new one", self.source, self.source.lost)
-        pause = Deadline(deadline.at_most(self._vain.pause(self.source.state.expected)))
-        while not (pause.expired() or self.ending or self._mailbox.closed or self.pause(pause.at_most(LONGEST_DELAY))):
-            pass  # the old consumer may still send
+        if not self._paused(deadline):
+            return False
         if not self._again.run(self, deadline):
             return False
         self._vain.made()
         self.resets += 1
         self._pump.go_on(*self._waiting_size())
         self._check_open()
+        return True
+
+    def _paused(self, deadline: Deadline) -> bool:
+        """Wait as long as `_vain` says, for the old consumer may still send; False when time is up before that."""
+        while not (self.ending or self._mailbox.closed):
+            left = self._vain.pause(self.source.state.expected, time.monotonic())
+            if left <= 0:
+                break
+            if deadline.expired():
+                return False
+            if self.pause(deadline.at_most(min(left, LONGEST_DELAY))):
+                self._vain.over()
         return True
 
     def make_next(self, timeout: float) -> bool:

@@ -97,18 +97,24 @@ class Vain:
     def __init__(self) -> None:
         self._made = False
         self._count = 0
+        self._not_before = 0.0
 
     def made(self) -> None:
         """A new consumer exists."""
         self._made = True
 
-    def pause(self, expected: int) -> float:
+    def pause(self, expected: int, now: float) -> float:
         """Seconds before the next one is made. `expected`: the number of the message that the last one owes."""
-        made, self._made = self._made, False
-        if not made:
-            return 0.0
-        self._count = 0 if expected > 1 else self._count + 1
-        return 0.0 if self._count < 2 else min(FIRST_DELAY * 2 ** (self._count - 2), LONGEST_DELAY)
+        if self._made:
+            self._made = False
+            self._count = 0 if expected > 1 else self._count + 1
+            if self._count >= 2:
+                self._not_before = now + min(FIRST_DELAY * 2 ** (self._count - 2), LONGEST_DELAY)
+        return max(0.0, self._not_before - now)
+
+    def over(self) -> None:
+        """The link came back: what ended the last consumers may be over."""
+        self._not_before = 0.0
 
 
 class Resettable(Protocol):
