@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from jsclient import backup
-from jsclient.cli.arguments import command, connect, group, jetstream
-from jsclient.cli.output import complain, headers_record, line, page, record, size, struct_record
+from jsclient.cli.arguments import Options, arg, split
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import opened
+from jsclient.cli.output import complain, details, headers_record, line, picked, record, size
+from jsclient.jetstream import JetStream
+
+cli: Commands = Commands(opened)
+
+_FOLDER: Final = arg("folder")
+_CHOSEN: Final = (
+    arg("--include", type=split, default=(), help="only these streams, with commas"),
+    arg("--exclude", type=split, default=(), help="not these streams, with commas"),
+)
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    account = group(commands, "account")
-    command(account, common, "info", account_info, "Limits and use of JetStream in the account.")
-    saving = command(account, common, "backup", backup_account, "Save every stream below a folder.")
-    saving.add_argument("folder")
-    saving.add_argument("--no-consumers", action="store_true", help="leave consumers and their positions out")
-    restoring = command(account, common, "restore", restore_account, "Restore every backup below a folder.")
-    restoring.add_argument("folder")
-    for parser in (saving, restoring):
-        parser.add_argument("--include", default="", help="only these streams, with commas")
-        parser.add_argument("--exclude", default="", help="not these streams, with commas")
-    looking = group(commands, "backup")
-    for name, run, text in (
-        ("inspect", inspect, "What is in a backup."),
-        ("verify", verify, "Read a backup whole and compare digest, checksums and counts."),
-        ("extract", extract, "Print the messages of a backup as JSON lines (made by server 2.15)."),
-    ):
-        made = looking.add_parser(name, help=text, description=text)
-        made.add_argument("folder")
-        made.add_argument("--json", action="store_true", help="JSON lines instead of text")
-        if name == "extract":
-            made.add_argument("--subject", default=">", help="wildcards allowed")
-        made.set_defaults(run=run)
-
-
-def account_info(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        info = jetstream(nc, options).account_info()
-    if options.json:
-        struct_record(info)
-        return
+@cli("account info")
+def account_info(js: JetStream, options: Options) -> None:
+    """Limits and use of JetStream in the account."""
+    info = js.account_info()
 
     def of(used: int, limit: int, shown: Any = str) -> str:
         return f"{shown(used)} of {shown(limit)}" if limit >= 0 else f"{shown(used)}, no limit"
 
     limits = info.limits
-    page(
+    details(
+        options,
+        info,
         "JetStream of the account",
         (
             ("domain", info.domain or None),
@@ -59,74 +45,68 @@ def account_info(options: argparse.Namespace) -> None:
     )
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _teller(options: Options, verb: str) -> Callable[[backup.Outcome], None]:
+    def tell(outcome: backup.Outcome) -> None:
+        if options.json:
+            error = None if outcome.error is None else str(outcome.error)
+            record({**picked(outcome, "stream", "done"), "folder": str(outcome.folder), "error": error})
+        elif outcome.done:
+            line(f"{verb} {outcome.stream}")
+        else:
+            complain(f"{outcome.stream}: {outcome.error}")
+
+    return tell
 
 
-def _tell(outcome: backup.Outcome, options: argparse.Namespace, verb: str) -> None:
-    if options.json:
-        error = None if outcome.error is None else str(outcome.error)
-        record({"stream": outcome.stream, "folder": str(outcome.folder), "done": outcome.done, "error": error})
-    elif outcome.done:
-        line(f"{verb} {outcome.stream}")
-    else:
-        complain(f"{outcome.stream}: {outcome.error}")
-
-
-def backup_account(options: argparse.Namespace) -> int:
-    with connect(options) as nc:
-        outcomes = backup.backup_account(
-            jetstream(nc, options),
-            options.folder,
-            include=_names(options.include),
-            exclude=_names(options.exclude),
-            consumers=not options.no_consumers,
-            on_stream=lambda outcome: _tell(outcome, options, "saved"),
-        )
+@cli(
+    "account backup",
+    _FOLDER,
+    arg("--no-consumers", action="store_true", help="leave consumers and their positions out"),
+    *_CHOSEN,
+)
+def backup_account(js: JetStream, options: Options) -> int:
+    """Save every stream below a folder."""
+    outcomes = backup.backup_account(
+        js,
+        options.folder,
+        include=options.include,
+        exclude=options.exclude,
+        consumers=not options.no_consumers,
+        on_stream=_teller(options, "saved"),
+    )
     return 0 if all(outcome.done for outcome in outcomes) else 1
 
 
-def restore_account(options: argparse.Namespace) -> int:
-    with connect(options) as nc:
-        outcomes = backup.restore_account(
-            jetstream(nc, options),
-            options.folder,
-            include=_names(options.include),
-            exclude=_names(options.exclude),
-            on_stream=lambda outcome: _tell(outcome, options, "restored"),
-        )
+@cli("account restore", _FOLDER, *_CHOSEN)
+def restore_account(js: JetStream, options: Options) -> int:
+    """Restore every backup below a folder."""
+    chosen = {"include": options.include, "exclude": options.exclude}
+    outcomes = backup.restore_account(js, options.folder, on_stream=_teller(options, "restored"), **chosen)
     return 0 if all(outcome.done for outcome in outcomes) else 1
 
 
-def inspect(options: argparse.Namespace) -> None:
+@cli.local("backup inspect", _FOLDER)
+def inspect(options: Options) -> None:
+    """Contents of a backup."""
     _show(backup.inspect(options.folder), options)
 
 
-def verify(options: argparse.Namespace) -> None:
-    contents = backup.verify(options.folder)
-    _show(contents, options)
+@cli.local("backup verify", _FOLDER)
+def verify(options: Options) -> None:
+    """Read a backup whole and compare digest, checksums and counts."""
+    _show(backup.verify(options.folder), options)
     if not options.json:
         line("whole")
 
 
-def _show(contents: backup.Contents, options: argparse.Namespace) -> None:
+def _show(contents: backup.Contents, options: Options) -> None:
     manifest = backup.load(options.folder).manifest
-    if options.json:
-        record(
-            {
-                "stream": contents.stream,
-                "format": contents.format,
-                "messages": contents.messages,
-                "first_seq": contents.first_seq,
-                "last_seq": contents.last_seq,
-                "subjects": contents.subjects,
-                "consumers": contents.consumers,
-            }
-        )
-        return
+    value = picked(contents, "stream", "format", "messages", "first_seq", "last_seq", "subjects", "consumers")
     subjects = contents.subjects or {}
     shown = sorted(subjects.items(), key=lambda pair: -pair[1])[:20]
-    page(
+    details(
+        options,
+        value,
         f"Backup of stream {contents.stream}",
         [
             ("format", contents.format),
@@ -140,14 +120,9 @@ def _show(contents: backup.Contents, options: argparse.Namespace) -> None:
     )
 
 
-def extract(options: argparse.Namespace) -> None:
+@cli.local("backup extract", _FOLDER, arg("--subject", default=">", help="wildcards allowed"))
+def extract(options: Options) -> None:
+    """Print the messages of a backup as JSON lines (made by server 2.15)."""
     for entry in backup.extract(options.folder, subject=options.subject):
-        record(
-            {
-                "seq": entry.seq,
-                "subject": entry.name,
-                "time_ns": entry.time,
-                **headers_record(entry),
-                "data": entry.data,
-            }
-        )
+        told = {"seq": entry.seq, "subject": entry.name, "time_ns": entry.time}
+        record({**told, **headers_record(entry), "data": entry.data})

@@ -1,28 +1,22 @@
-"""Arguments that all commands share, and the connection they describe."""
+"""Arguments of commands: their types, how they are declared, and those that several commands share."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-import attrs
-
-import jsclient
-from jsclient import contexts, errors
-from jsclient.cli.output import complain
+from jsclient import errors
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
+    pass
 
 SHORTEST_CONNECT: Final = 0.1
 
-Run = Callable[[argparse.Namespace], "int | None"]
-
+Options = argparse.Namespace
+T = TypeVar("T")
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|ms|[smhdw]))+")
@@ -55,12 +49,19 @@ def count_of_bytes(text: str) -> int:
     return int(found[1]) << 10 * " kmgt".index((found[2] or " ").lower())
 
 
-def storage(text: str) -> str:
-    """An argument that names a storage: file or memory, or the first letter."""
-    for word in ("file", "memory"):
-        if text in (word, word[0]):
-            return word
-    raise argparse.ArgumentTypeError(f"must be file or memory, not {text}")
+def spelled(**words: str) -> Callable[[str], str]:
+    """An argument that is one of these words, or one of its other spellings, which are separated by spaces."""
+
+    def word(text: str) -> str:
+        for name, others in words.items():
+            if text in (name, *others.split()):
+                return name
+        raise argparse.ArgumentTypeError(f"must be {' or '.join(words)}, not {text}")
+
+    return word
+
+
+storage: Final = spelled(file="f", memory="m")
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -77,11 +78,6 @@ def split(texts: str | list[str] | None) -> list[str]:
     return [part.strip() for text in given for part in text.split(",") if part.strip()]
 
 
-def taken_as_it_is(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Options of the NATS CLI that ask for what is done anyhow."""
-    parser.add_argument(*names, action="store_true", help=argparse.SUPPRESS)
-
-
 def positive(text: str) -> int:
     """An argument that counts something: 1 or more."""
     if not text.isdecimal() or int(text) < 1:
@@ -89,63 +85,10 @@ def positive(text: str) -> int:
     return int(text)
 
 
-class Command(NamedTuple):
-    module: str
-    """Of `jsclient.cli`; it adds the command to the parser."""
-    text: str
-    """One line of help."""
-
-
-COMMANDS: Final[dict[str, Command]] = {
-    "pub": Command("core", "Publish one message, or a line of standard input each."),
-    "sub": Command("core", "Print the messages of a subject."),
-    "request": Command("core", "Send a request and print the answers."),
-    "req": Command("core", "Send a request and print the answers."),
-    "reply": Command("core", "Answer requests on a subject."),
-    "rtt": Command("core", "Time of a ping to the server, and what server it is."),
-    "stream": Command("streams", "Streams."),
-    "consumer": Command("consumers", "Consumers."),
-    "next": Command("consumers", "Take messages from a pull consumer."),
-    "kv": Command("buckets", "Key-value buckets."),
-    "obj": Command("objects", "Object stores."),
-    "object": Command("objects", "Object stores."),
-    "counter": Command("counters", "Distributed counters (server 2.12)."),
-    "service": Command("services", "Services of the micro protocol."),
-    "micro": Command("services", "Services of the micro protocol."),
-    "worker": Command("worker", "Handle the messages of a consumer, or a group, as a service."),
-    "group": Command("groups", "Partitioned consumer groups (server 2.11), those of orbit.go's pcgroups."),
-    "lock": Command("locks", "Locks, semaphores and elections: their holders."),
-    "dead": Command("dead", "Dead letters of worker pools: look, replay, remove."),
-    "events": Command("events", "Print advisories of JetStream as they arrive."),
-    "trace": Command("events", "Where a message would go (server 2.11); no subscriber gets it."),
-    "latency": Command("events", "Time of a message to a subscriber, in percentiles."),
-    "check": Command("check", "Look at connection, rights, versions, limits and clock; print what to do."),
-    "top": Command("top", "A live view of streams and consumers: rates, lag, what is wrong."),
-    "account": Command("account", "The account: limits, use, backups."),
-    "backup": Command("account", "Backups on disk; needs no server."),
-    "context": Command("context", "Saved connection settings, shared with the NATS CLI."),
-    "errors": Command("errors_lookup", "What an error code of JetStream means, and what to do."),
-    "server": Command("server", "Servers: run a private one; list, report and change those of a system account."),
-    "bench": Command("bench", "Messages per second: publish, take, store, fetch."),
-    "completion": Command("completion", 'Print completion for a shell: eval "$(jsclient completion bash)".'),
-}
-
-CONNECTION: Final = "Connection options (--server, --context, --creds, --tlsca ...): see jsclient --help"
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports arguments that it does not know itself, so the usage of the sub-command is printed."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-
-def common_arguments(shown: bool = False) -> argparse.ArgumentParser:
-    """The options of every command that connects; without `shown` its help names only the last two."""
-    common = argparse.ArgumentParser(add_help=False)
+def common_arguments(shown: bool = False, first: bool = False) -> argparse.ArgumentParser:
+    """The options of every command that connects. Their help is `shown` before the command alone. Those that are read
+    `first` have defaults; behind the command an option that is not given leaves what was given before it."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=None if first else argparse.SUPPRESS)
     group = common.add_argument_group("connection" if shown else "output")
 
     def add(*names: str, help: str, **more: Any) -> None:
@@ -165,162 +108,11 @@ def common_arguments(shown: bool = False) -> argparse.ArgumentParser:
     add("--tlsfirst", action="store_true", help="TLS before the server's INFO")
     add("--domain", help="JetStream domain")
     add("--api-prefix", help="prefix of the JetStream API, such as JS.acc@hub.API")
-    group.add_argument("--timeout", type=seconds, default=5.0, help="seconds to wait for answers (default 5)")
+    group.add_argument("--timeout", type=seconds, help="seconds to wait for answers (default 5)")
     group.add_argument("-j", "--json", action="store_true", help="JSON lines instead of text")
+    if first:
+        common.set_defaults(timeout=5.0)
     return common
-
-
-ALIASES: Final[dict[str, tuple[str, ...]]] = {
-    "ls": ("list", "l"),
-    "rm": ("delete", "del"),
-    "del": ("rm", "delete"),
-    "add": ("create", "new"),
-    "edit": ("update",),
-    "info": ("nfo", "i"),
-    "copy": ("cp",),
-    "subjects": ("subj",),
-    "pub": ("publish",),
-    "sub": ("subscribe",),
-    "increment": ("incr",),
-    "decrement": ("decr",),
-    "stream": ("str", "st", "s"),
-    "consumer": ("con", "obs", "c"),
-    "counter": ("ctr",),
-    "server": ("srv",),
-    "context": ("ctx",),
-    "errors": ("error", "err"),
-}
-"""Other spellings that the NATS CLI knows."""
-
-
-def command(
-    commands: Any,
-    common: argparse.ArgumentParser,
-    name: str,
-    run: Run,
-    text: str = "",
-    aliases: tuple[str, ...] | None = None,
-) -> argparse.ArgumentParser:
-    """A command with the common options; `text` only where it is not one of COMMANDS. `aliases`: its other spellings,
-    if they are not those of ALIASES."""
-    if aliases is None:
-        aliases = ALIASES.get(name, ())
-    text = text or COMMANDS[name].text
-    made: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text, epilog=CONNECTION, parents=[common], aliases=aliases
-    )
-    made.set_defaults(run=run)
-    return made
-
-
-def group(commands: Any, name: str, text: str = "") -> Any:
-    """A command that has sub-commands."""
-    text = text or COMMANDS[name].text
-    made = commands.add_parser(name, help=text, description=text, aliases=ALIASES.get(name, ()))
-    return made.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-
-# --- the connection -------------------------------------------------------------------------------------------
-
-_CREDENTIALS: Final = {
-    **dict.fromkeys(("user", "password"), "password"),
-    "token": "token",
-    "credentials": "creds",
-    **dict.fromkeys(("nkey_seed", "nkey_seed_file", "jwt"), "nkey"),
-}
-"""Option of `connect` -> kind of credentials; a later source with another kind replaces the earlier one."""
-
-
-def _context_name(options: argparse.Namespace) -> str | None:
-    if options.no_context:
-        return None
-    named: str | None = options.context or os.environ.get("NATS_CONTEXT")
-    if named:
-        return named
-    selected = contexts.selected_context()
-    if selected and selected not in contexts.context_names():
-        complain(f"warning: the selected context {selected!r} does not exist (any more); it is not used")
-        return None
-    return selected
-
-
-def _merge(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Add what a later source gives. A password alone belongs to a user that is given elsewhere."""
-    given = {key: value for key, value in given.items() if value}
-    kinds = {_CREDENTIALS[key] for key in given if key in _CREDENTIALS and key != "password"}
-    if kinds:
-        for key in [key for key in settings if key in _CREDENTIALS and _CREDENTIALS[key] not in kinds]:
-            del settings[key]
-    settings.update(given)
-
-
-def _tls(settings: dict[str, Any], options: argparse.Namespace) -> None:
-    """Each TLS setting replaces that one setting of the context."""
-    environ = os.environ
-    given = {
-        "ca_file": options.tlsca or environ.get("NATS_CA"),
-        "cert_file": options.tlscert or environ.get("NATS_CERT"),
-        "key_file": options.tlskey or environ.get("NATS_KEY"),
-        "handshake_first": options.tlsfirst,
-    }
-    given = {key: value for key, value in given.items() if value}
-    if given:
-        settings["tls"] = attrs.evolve(settings.get("tls") or jsclient.TLSOptions(), **given)
-
-
-def connect(options: argparse.Namespace) -> jsclient.Connection:
-    """Context first, then the environment, then options: the later wins."""
-    name = _context_name(options)
-    settings: dict[str, Any] = dict(contexts.load_context(name)) if name else {}
-    environ = os.environ
-    _merge(
-        settings,
-        {
-            "servers": environ.get("NATS_URL"),
-            "user": environ.get("NATS_USER"),
-            "password": environ.get("NATS_PASSWORD"),
-            "token": environ.get("NATS_TOKEN"),
-            "credentials": environ.get("NATS_CREDS"),
-            "nkey_seed_file": environ.get("NATS_NKEY"),
-        },
-    )
-    _merge(
-        settings,
-        {
-            "servers": options.server,
-            "user": options.user,
-            "password": options.password,
-            "token": options.token,
-            "credentials": options.creds,
-            "nkey_seed_file": options.nkey,
-        },
-    )
-    if "password" in settings and "user" not in settings:
-        del settings["password"]
-    elif "user" in settings and "password" not in settings:
-        settings["token"] = settings.pop("user")
-    _tls(settings, options)
-    settings.setdefault("name", f"jsclient-cli-{os.getpid()}")
-    settings["connect_timeout"] = max(options.timeout, SHORTEST_CONNECT)
-    return jsclient.connect(**settings)
-
-
-def jetstream(connection: jsclient.Connection, options: argparse.Namespace) -> JetStream:
-    """The JetStream context of the options: --domain and --api-prefix, else what the NATS context says."""
-    from jsclient.jetstream import JetStream
-
-    name = _context_name(options)
-    settings: dict[str, Any] = contexts.jetstream_options(name) if name else {}
-    if options.domain or options.api_prefix:
-        settings = {"domain": options.domain, "api_prefix": options.api_prefix}
-    return JetStream(connection, timeout=options.timeout, **settings)
-
-
-@contextlib.contextmanager
-def opened(options: argparse.Namespace) -> Iterator[JetStream]:
-    """JetStream over a connection that ends with the block."""
-    with connect(options) as nc:
-        yield jetstream(nc, options)
 
 
 def headers_of(pairs: list[str] | None) -> dict[str, list[str]] | None:
@@ -332,3 +124,61 @@ def headers_of(pairs: list[str] | None) -> dict[str, list[str]] | None:
             raise errors.InvalidHeader(f"a header is given as Name:value, not {pair!r}")
         headers.setdefault(name.strip(), []).append(value.strip())
     return headers or None
+
+
+class Argument(NamedTuple):
+    """An argument of a command, as argparse takes it."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+    def add_to(self, parser: Any) -> None:
+        parser.add_argument(*self.names, **self.settings)
+
+
+def arg(*names: str, **settings: Any) -> Argument:
+    return Argument(names, settings)
+
+
+def ignored(*names: str) -> Argument:
+    """An option of the NATS CLI that asks for what is done anyhow."""
+    return arg(*names, action="store_true", help=argparse.SUPPRESS)
+
+
+class OneOf(NamedTuple):
+    """Arguments that exclude each other."""
+
+    arguments: Sequence[Argument]
+    required: bool = False
+
+    def add_to(self, parser: Any) -> None:
+        together = parser.add_mutually_exclusive_group(required=self.required)
+        for argument in self.arguments:
+            argument.add_to(together)
+
+
+class Titled(NamedTuple):
+    """Arguments below a title of their own in the help."""
+
+    title: str
+    arguments: Sequence[Argument]
+
+    def add_to(self, parser: Any) -> None:
+        together = parser.add_argument_group(self.title)
+        for argument in self.arguments:
+            argument.add_to(together)
+
+
+STREAM: Final = arg("stream")
+CONSUMER: Final = arg("consumer")
+BUCKET: Final = arg("bucket")
+FORCE: Final = arg("-f", "--force", action="store_true", help="do not ask")
+HEADERS: Final = arg("-H", "--header", action="append", metavar="NAME:VALUE")
+NAMES: Final = arg("-n", "--names", action="store_true", help="names alone")
+RAW: Final = arg("--raw", action="store_true", help="payloads alone")
+DESCRIPTION: Final = arg("--description")
+JSON: Final = arg("-j", "--json", action="store_true", default=argparse.SUPPRESS, help="JSON lines instead of text")
+WATCHING: Final = (
+    arg("--once", action="store_true", help="end after what is there now"),
+    arg("--count", type=positive, help="end after so many"),
+)

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import Any
+from collections.abc import Iterator
+from itertools import chain
 
 import jsclient
 from jsclient import errors, nuid
-from jsclient.cli.arguments import command, connect, jetstream, positive
+from jsclient.cli.arguments import Options, arg, positive
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import connect, jetstream
 from jsclient.cli.output import result
 from jsclient.jetstream import ConsumerConfig, StreamConfig
 
-
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    bench = command(commands, common, "bench", run)
-    bench.add_argument("--msgs", type=positive, default=50_000)
-    bench.add_argument("--size", type=int, default=128, help="bytes of a payload (default 128)")
-    bench.add_argument("--storage", choices=("file", "memory"), default="memory")
-    bench.add_argument("--core-only", action="store_true", help="leave JetStream out")
+cli: Commands = Commands(connect)
 
 
-def run(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        for name, seconds in _core(nc, options):
-            _tell(name, seconds, options)
-        if not options.core_only:
-            for name, seconds in _stream(nc, options):
-                _tell(name, seconds, options)
+@cli(
+    "bench",
+    arg("--msgs", type=positive, default=50_000),
+    arg("--size", type=int, default=128, help="bytes of a payload (default 128)"),
+    arg("--storage", choices=("file", "memory"), default="memory"),
+    arg("--core-only", action="store_true", help="leave JetStream out"),
+)
+def run(nc: jsclient.Connection, options: Options) -> None:
+    for name, seconds in chain(_core(nc, options), () if options.core_only else _stream(nc, options)):
+        rate = options.msgs / max(seconds, 1e-9)
+        told = {"case": name, "messages": options.msgs, "size": options.size, "seconds": seconds, "rate": rate}
+        result(options, told, f"{name:16} {rate:12,.0f} messages/s")
 
 
-def _tell(name: str, seconds: float, options: argparse.Namespace) -> None:
-    rate = options.msgs / max(seconds, 1e-9)
-    result(
-        options.json,
-        {"case": name, "messages": options.msgs, "size": options.size, "seconds": seconds, "rate": rate},
-        f"{name:16} {rate:12,.0f} messages/s",
-    )
-
-
-def _core(nc: jsclient.Connection, options: argparse.Namespace) -> Any:
+def _core(nc: jsclient.Connection, options: Options) -> Iterator[tuple[str, float]]:
     payload, subject = bytes(options.size), f"jsclient.bench.{nuid.next_nuid()}"
     start = time.perf_counter()
     for _ in range(options.msgs):
@@ -56,7 +48,7 @@ def _core(nc: jsclient.Connection, options: argparse.Namespace) -> Any:
         yield "publish and take", time.perf_counter() - start
 
 
-def _stream(nc: jsclient.Connection, options: argparse.Namespace) -> Any:
+def _stream(nc: jsclient.Connection, options: Options) -> Iterator[tuple[str, float]]:
     js, payload = jetstream(nc, options), bytes(options.size)
     name = f"BENCH-{nuid.next_nuid()}"
     stream = js.create_stream(StreamConfig(name=name, subjects=[f"{name}.x"], storage=options.storage))

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 import jsclient
 from jsclient import errors
 from jsclient.cli import server_check
-from jsclient.cli.arguments import command, common_arguments, connect, jetstream
+from jsclient.cli.arguments import Options, arg, common_arguments
 from jsclient.cli.check_delivery import Finding, try_delivery
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import connect, jetstream
 from jsclient.cli.output import result, size
 from jsclient.durations import Deadline
 from jsclient.jetstream import JetStream
@@ -28,22 +30,24 @@ WHOLE: Final = 10.0
 UNHEARD: Final = "is the server overloaded, or the line cut?"
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    check = command(commands, common, "check", run)
-    check.add_argument("--stream", help="look at this stream and its consumers, too")
-    check.description = f"{check.description} With a KIND: one check for monitoring, exit status 0, 1, 2 or 3."
-    behind = common_arguments()
-    for action in behind._actions:
-        action.default = argparse.SUPPRESS  # an option before the kind stays as it was given
-    server_check.add_commands(check, behind, required=False)
+cli: Commands = Commands()
 
 
-def run(options: argparse.Namespace) -> int:
+def _add_kinds(check: argparse.ArgumentParser) -> None:
+    server_check.add_kinds(check, common_arguments(), required=False)
+
+
+@cli.alone("check", arg("--stream", help="look at this stream and its consumers, too"), more=_add_kinds)
+def run(options: Options) -> int:
+    """Look at a connection.
+
+    With a KIND: one check for monitoring, exit status 0, 1, 2 or 3.
+    """
     worst = 0
     for finding in _findings(options):
         worst = max(worst, ("ok", "warn", "fail").index(finding.level))
         advice = f"\n      -> {finding.advice}" if finding.advice else ""
-        result(options.json, finding._asdict(), f"{finding.level:4}  {finding.what}: {finding.text}{advice}")
+        result(options, finding._asdict(), f"{finding.level:4}  {finding.what}: {finding.text}{advice}")
     return 1 if worst == 2 else 0
 
 
@@ -52,7 +56,7 @@ class _Look:
     """What a look needs. Every request takes `left()`: together they never take longer than the whole may."""
 
     nc: jsclient.Connection
-    options: argparse.Namespace
+    options: Options
     deadline: Deadline
 
     @property
@@ -66,7 +70,7 @@ class _Look:
         return self.deadline.at_most(self.options.timeout)
 
 
-def _findings(options: argparse.Namespace) -> Iterator[Finding]:
+def _findings(options: Options) -> Iterator[Finding]:
     deadline = Deadline(max(WHOLE, options.timeout))
     try:
         nc = connect(options)
@@ -74,12 +78,8 @@ def _findings(options: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("fail", "connection", errors.brief(error), "give --user, --creds or --nkey, or select a context")
         return
     except errors.JsClientError as error:
-        yield Finding(
-            "fail",
-            "connection",
-            errors.brief(error),
-            "is the server up, is the URL right, does a firewall stand between?",
-        )
+        advice = "is the server up, is the URL right, does a firewall stand between?"
+        yield Finding("fail", "connection", errors.brief(error), advice)
         return
     looks: list[tuple[str, Callable[[_Look], Iterator[Finding]]]] = [
         ("round trip", _connection),
@@ -166,9 +166,8 @@ def _account(at: _Look) -> Iterator[Finding]:
         ("consumers", info.consumers, limits.max_consumers),
     ):
         if limit > 0 and used >= limit * NEARLY_FULL:
-            yield Finding(
-                "warn", what, f"{used:,} of {limit:,} used", "raise the limit of the account, or remove something"
-            )
+            advice = "raise the limit of the account, or remove something"
+            yield Finding("warn", what, f"{used:,} of {limit:,} used", advice)
     if info.api.total and info.api.errors > info.api.total * 0.1:
         share = f"{info.api.errors:,} of {info.api.total:,} requests failed since the server started"
         yield Finding("warn", "API errors", share, "`jsclient events` shows some of the reasons")
@@ -183,20 +182,17 @@ def _stream(at: _Look) -> Iterator[Finding]:
     try:
         info = js.stream(options.stream, fetch_info=False).info(timeout=timeout)
     except (errors.ApiError, errors.ConfigError) as error:
-        yield Finding(
-            "fail", f"stream {options.stream}", errors.brief(error), "`jsclient stream ls` lists what there is"
-        )
+        advice = "`jsclient stream ls` lists what there is"
+        yield Finding("fail", f"stream {options.stream}", errors.brief(error), advice)
         return
     yield Finding("ok", f"stream {options.stream}", f"{info.state.messages:,} messages, {size(info.state.bytes)}")
     if info.cluster is not None and info.cluster.name and not info.cluster.leader:
-        yield Finding(
-            "fail", "leader", "the stream has none", "bring its servers back: it needs more than half of them"
-        )
+        advice = "bring its servers back: it needs more than half of them"
+        yield Finding("fail", "leader", "the stream has none", advice)
     for peer in (info.cluster.replicas or ()) if info.cluster else ():
         if peer.offline or not peer.current:
-            yield Finding(
-                "warn", f"replica {peer.name}", "offline" if peer.offline else f"{peer.lag:,} operations behind"
-            )
+            how = "offline" if peer.offline else f"{peer.lag:,} operations behind"
+            yield Finding("warn", f"replica {peer.name}", how)
     if info.state.lost:
         yield Finding("fail", "lost data", f"{len(info.state.lost.msgs or ()):,} messages", "restore from a backup")
     for consumer in js.consumers(options.stream, timeout=at.left()):
@@ -205,9 +201,8 @@ def _stream(at: _Look) -> Iterator[Finding]:
             advice = "its handlers do not acknowledge, or too slowly: nothing more is delivered before they do"
             yield Finding("fail", what, f"stuck: {consumer.num_ack_pending:,} unacknowledged, the limit", advice)
         elif consumer.num_pending and not consumer.num_waiting and not consumer.config.is_push:
-            yield Finding(
-                "warn", what, f"{consumer.num_pending:,} messages wait and nobody pulls", "is its service up?"
-            )
+            waiting = f"{consumer.num_pending:,} messages wait and nobody pulls"
+            yield Finding("warn", what, waiting, "is its service up?")
         elif consumer.paused:
             yield Finding("warn", what, "paused", f"`jsclient consumer resume {options.stream} {consumer.name}`")
         else:

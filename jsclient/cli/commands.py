@@ -1,16 +1,209 @@
-"""All commands by name, and the parsers made of them. A command's module is imported only when it is used."""
+"""All commands: their names, how they are declared, and the parsers made of them.
+
+A command's module is imported only when it is used.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import importlib
+import inspect
 import sys
-from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+
+import attrs
 
 import jsclient
-from jsclient.cli.arguments import ALIASES, COMMANDS, Parser, common_arguments
+from jsclient.cli.arguments import FORCE, JSON, Argument, OneOf, Options, Titled, common_arguments
+from jsclient.cli.output import confirm, result
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Command(NamedTuple):
+    module: str
+    """Of `jsclient.cli`; it adds the command to the parser."""
+    text: str
+    """One line of help."""
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "pub": Command("core", "Publish one message, or a line of standard input each."),
+    "sub": Command("core", "Print the messages of a subject."),
+    "request": Command("core", "Send a request and print the answers."),
+    "reply": Command("core", "Answer requests on a subject."),
+    "rtt": Command("core", "Time of a ping to the server, and what server it is."),
+    "stream": Command("streams", "Streams."),
+    "consumer": Command("consumers", "Consumers."),
+    "next": Command("consumers", "Take messages from a pull consumer."),
+    "kv": Command("buckets", "Key-value buckets."),
+    "obj": Command("objects", "Object stores."),
+    "counter": Command("counters", "Distributed counters (server 2.12)."),
+    "service": Command("services", "Services of the micro protocol."),
+    "worker": Command("worker", "Handle the messages of a consumer, or a group, as a service."),
+    "group": Command("groups", "Partitioned consumer groups (server 2.11), those of orbit.go's pcgroups."),
+    "lock": Command("locks", "Locks, semaphores and elections: their holders."),
+    "dead": Command("dead", "Dead letters of worker pools: look, replay, remove."),
+    "events": Command("events", "Print advisories of JetStream as they arrive."),
+    "trace": Command("events", "Where a message would go (server 2.11); no subscriber gets it."),
+    "latency": Command("events", "Time of a message to a subscriber, in percentiles."),
+    "check": Command("check", "Look at connection, rights, versions, limits and clock; print what to do."),
+    "top": Command("top", "A live view of streams and consumers: rates, lag, what is wrong."),
+    "account": Command("account", "The account: limits, use, backups."),
+    "backup": Command("account", "Backups on disk; needs no server."),
+    "context": Command("context", "Saved connection settings, shared with the NATS CLI."),
+    "errors": Command("errors_lookup", "What an error code of JetStream means, and what to do."),
+    "server": Command("server", "Run a private server; checks for monitoring."),
+    "bench": Command("bench", "Messages per second: publish, take, store, fetch."),
+    "completion": Command("completion", 'Print completion for a shell: eval "$(jsclient completion bash)".'),
+}
+
+ALIASES: Final[dict[str, tuple[str, ...]]] = {
+    "ls": ("list", "l"),
+    "rm": ("delete", "del"),
+    "del": ("rm", "delete"),
+    "add": ("create", "new"),
+    "edit": ("update",),
+    "info": ("nfo", "i"),
+    "copy": ("cp",),
+    "subjects": ("subj",),
+    "pub": ("publish",),
+    "sub": ("subscribe",),
+    "increment": ("incr",),
+    "decrement": ("decr",),
+    "request": ("req",),
+    "obj": ("object",),
+    "service": ("micro",),
+    "stream": ("str", "st", "s"),
+    "consumer": ("con", "obs", "c"),
+    "counter": ("ctr",),
+    "server": ("srv",),
+    "context": ("ctx",),
+    "errors": ("error", "err"),
+}
+"""Other spellings that the NATS CLI knows."""
+
+
+CONNECTION: Final = "Connection options (--server, --context, --creds, --tlsca ...): see jsclient --help"
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports arguments that it does not know itself, so the usage of the sub-command is printed."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
+@attrs.frozen
+class _Declared:
+    path: str
+    arguments: tuple[Argument | OneOf | Titled, ...]
+    function: Callable[..., Any]
+    opens: Callable[[Options], Any] | None
+    connects: bool = True
+    ask: str = ""
+    aliases: tuple[str, ...] | None = None
+    more: Callable[[argparse.ArgumentParser], None] | None = None
+
+    def add_to(self, commands: Any, common: argparse.ArgumentParser) -> None:
+        name = self.path.rpartition(" ")[2]
+        text, _, notes = inspect.cleandoc(self.function.__doc__ or "").partition("\n\n")
+        text = COMMANDS[self.path].text if self.path in COMMANDS else " ".join(text.split())
+        made: argparse.ArgumentParser = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"{notes} {CONNECTION if self.connects else ''}".strip(),
+            parents=[common] if self.connects else [],
+            aliases=ALIASES.get(name, ()) if self.aliases is None else self.aliases,
+        )
+        for argument in (*self.arguments, *((FORCE,) if self.ask else ()), *(() if self.connects else (JSON,))):
+            argument.add_to(made)
+        made.set_defaults(run=self.run)
+        if self.more is not None:
+            self.more(made)
+
+    def run(self, options: Options) -> int:
+        if self.ask:
+            confirm(self.ask.format(**vars(options)), options.force)
+        if self.opens is None:
+            said = self.function(options)
+        else:
+            with self.opens(options) as opened:
+                said = self.function(opened, options)
+        if isinstance(said, tuple):
+            result(options, *said)
+            return 0
+        return said or 0
+
+
+@attrs.frozen
+class _Nested:
+    path: str
+    text: str
+    fill: Callable[[argparse.ArgumentParser, argparse.ArgumentParser], None]
+
+    def add_to(self, commands: Any, common: argparse.ArgumentParser) -> None:
+        self.fill(commands.add_parser(self.path.rpartition(" ")[2], help=self.text, description=self.text), common)
+
+
+class Commands:
+    """The commands of a module. Each is declared by a decorator of the function that runs it.
+
+    The function gets what the module's `opens` makes of the options (a connection, or JetStream), and the options. It
+    returns an exit status, None, or what there is to say: (a value for --json, a text). The first paragraph of its
+    docstring is the help of the command, and the others come at the end of that.
+
+    A command may have its own `opens`. `ask` is a question that comes first, with fields of the options. `aliases`
+    replace ALIASES. `more` adds to the parser by itself.
+    """
+
+    def __init__(self, opens: Callable[[Options], Any] | None = None) -> None:
+        self._opens = opens
+        self._all: list[_Declared | _Nested] = []
+
+    def __call__(self, path: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
+        def declare(function: F) -> F:
+            self._all.append(_Declared(path, arguments, function, **{"opens": self._opens, **more}))
+            return function
+
+        return declare
+
+    def alone(self, path: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
+        """Of a function that gets the options alone, and connects by itself."""
+        return self(path, *arguments, opens=None, **more)
+
+    def local(self, path: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
+        """Of a function that needs no server; the options of the connection are left out."""
+        return self(path, *arguments, opens=None, connects=False, **more)
+
+    def nested(
+        self, path: str, text: str, fill: Callable[[argparse.ArgumentParser, argparse.ArgumentParser], None]
+    ) -> None:
+        """A group in a group, filled with the options of the connection at hand."""
+        self._all.append(_Nested(path, text, fill))
+
+    def add_to(self, commands: Any, common: argparse.ArgumentParser) -> None:
+        """Add them, and their groups, to a parser."""
+        groups = {"": commands}
+        for declared in self._all:
+            name = declared.path.rpartition(" ")[0]
+            if name not in groups:
+                groups[name] = _group(commands, name)
+            declared.add_to(groups[name], common)
+
+
+def _group(commands: Any, name: str) -> Any:
+    """A command that has sub-commands."""
+    text = COMMANDS[name].text
+    made = commands.add_parser(name, help=text, description=text, aliases=ALIASES.get(name, ()))
+    return made.add_subparsers(dest="action", required=True, metavar="ACTION")
+
 
 OPTIONS_FIRST: Final = "Options of the connection may come before or after the command."
 STATUS: Final = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing there, 130 interrupted."
@@ -24,14 +217,15 @@ class _Main(Parser):
         self.exit(2, f"jsclient: {message}\nTry: jsclient --help\n")
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> Options:
     """The options of one command; usage errors end the program with status 2."""
-    before, rest = _split(words)
-    name = _full_name(rest[0]) if rest else ""
-    if name not in COMMANDS:
-        return _no_command(before, rest)
-    made = _parser_of([COMMANDS[name].module])
-    return made.parse_args(_with_options(made, before, rest))
+    main = argparse.ArgumentParser(prog="jsclient", parents=[common_arguments(first=True)], add_help=False)
+    main.add_argument("rest", nargs=argparse.REMAINDER)
+    options, unknown = main.parse_known_args(words)
+    name = _command(options.rest[:1])
+    if unknown or not name:
+        return _no_command(unknown, options.rest)
+    return _parser_of([COMMANDS[name].module]).parse_args(options.rest, options)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +233,30 @@ def parser() -> argparse.ArgumentParser:
     return _parser_of(list(dict.fromkeys(known.module for known in COMMANDS.values())))
 
 
+def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """With the command of these words; with the names of all, if there is none."""
+    name = _command(words)
+    return _parser_of([COMMANDS[name].module]) if name else _names_alone()[0]
+
+
+def _command(words: Iterable[str]) -> str:
+    """The first of these words that is a command, in its first spelling; "" without one."""
+    for word in words:
+        for name in COMMANDS:
+            if word == name or word in ALIASES.get(name, ()):
+                return name
+    return ""
+
+
 def _parser_of(modules: list[str]) -> argparse.ArgumentParser:
+    made, commands = _main()
+    common = common_arguments()
+    for module in modules:
+        importlib.import_module(f"jsclient.cli.{module}").cli.add_to(commands, common)
+    return made
+
+
+def _main() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[Parser]]:
     made = _Main(
         prog="jsclient",
         usage="jsclient [CONNECTION OPTIONS] COMMAND ...",
@@ -51,65 +268,23 @@ def _parser_of(modules: list[str]) -> argparse.ArgumentParser:
     commands = made.add_subparsers(
         dest="command", required=True, metavar="COMMAND", prog="jsclient", parser_class=Parser
     )
-    common = common_arguments()
-    for module in modules:
-        importlib.import_module(f"jsclient.cli.{module}").add_commands(commands, common)
-    return made
+    return made, commands
 
 
-def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
-    """With the command of these words; with the names of all, if there is none."""
-    _, rest = _split(words)
-    name = _full_name(rest[0]) if rest else ""
-    return _parser_of([COMMANDS[name].module]) if name in COMMANDS else _names_alone()
-
-
-def _names_alone() -> argparse.ArgumentParser:
-    """All commands without their arguments: that needs no module of a command."""
-    made = _parser_of([])
-    commands: Any = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
+def _names_alone() -> tuple[argparse.ArgumentParser, Iterable[str]]:
+    """All commands without their arguments, and all their spellings: that needs no module of a command."""
+    made, commands = _main()
     for name, known in COMMANDS.items():
         commands.add_parser(name, help=known.text, aliases=ALIASES.get(name, ()))
-    return made
+    return made, commands.choices
 
 
-def _no_command(before: list[str], rest: list[str]) -> argparse.Namespace:
+def _no_command(unknown: list[str], rest: list[str]) -> Options:
     """Help, the version, or an error."""
-    made = _names_alone()
-    commands: Any = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
-    if rest and rest[0].startswith("-") and rest[0] not in ("-h", "--help", "--version"):
-        made.error(f"there is no option {rest[0]}")
-    if rest and not rest[0].startswith("-"):
-        near = difflib.get_close_matches(rest[0], commands.choices, n=3)
+    made, names = _names_alone()
+    if unknown and unknown[0] not in ("-h", "--help", "--version"):
+        made.error(f"there is no option {unknown[0]}")
+    if rest and not unknown:
+        near = difflib.get_close_matches(rest[0], names, n=3)
         made.error(f"there is no command {rest[0]!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
-    return made.parse_args([*before, *rest])
-
-
-def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(options of the connection before the command, everything from the command on)."""
-    values = {name: action.nargs != 0 for action in common_arguments()._actions for name in action.option_strings}
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-h", "--help", "--version", "--"):
-        name = words[at].partition("=")[0]
-        if name not in values and not (name[:2] in values and not name.startswith("--")):
-            break
-        takes_next = values.get(name, False) and "=" not in words[at]
-        at += 2 if takes_next else 1
-    return list(words[:at]), list(words[at:])
-
-
-def _with_options(made: argparse.ArgumentParser, before: list[str], rest: list[str]) -> list[str]:
-    """Put the options of the connection behind the command, or its action, that understands them."""
-    depth = 0
-    current: Any = made
-    while depth < len(rest):
-        deeper = [action for action in current._actions if isinstance(action, argparse._SubParsersAction)]
-        if not deeper or rest[depth] not in deeper[0].choices:
-            break
-        current = deeper[0].choices[rest[depth]]
-        depth += 1
-    return [*rest[:depth], *before, *rest[depth:]]
-
-
-def _full_name(word: str) -> str:
-    return next((name for name in COMMANDS if word == name or word in ALIASES.get(name, ())), word)
+    return made.parse_args(unknown)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from jsclient import contexts, errors
-from jsclient.cli.arguments import COMMANDS, common_arguments, connect, jetstream
+from jsclient.cli.arguments import Options, arg, common_arguments
+from jsclient.cli.commands import Commands, parser_for
 from jsclient.cli.output import line
 
 SECONDS: Final = 0.7
@@ -25,15 +26,15 @@ _SHELLS: Final = {
 }
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    text = COMMANDS["completion"].text
-    made = commands.add_parser("completion", help=text, description=text)
-    made.add_argument("shell", choices=(*_SHELLS, "words"), metavar="bash|zsh|fish")
-    made.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    made.set_defaults(run=show)
+cli: Commands = Commands()
 
 
-def show(options: argparse.Namespace) -> None:
+@cli.local(
+    "completion",
+    arg("shell", choices=(*_SHELLS, "words"), metavar="bash|zsh|fish"),
+    arg("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS),
+)
+def show(options: Options) -> None:
     if options.shell in _SHELLS:
         line(_SHELLS[options.shell])
         return
@@ -48,7 +49,6 @@ class _Line:
     """The words before the one that is completed, read as far as they make sense."""
 
     def __init__(self, before: list[str]) -> None:
-        from jsclient.cli.commands import parser_for
 
         self._parser: argparse.ArgumentParser = parser_for(before)
         self._path: list[str] = []
@@ -100,13 +100,15 @@ class _Line:
         look = _LOOKS.get(action.dest)
         if look is None:
             return ()
-        options = common_arguments().parse_args([])
+        from jsclient.cli.connection import opened
+
+        options = common_arguments(first=True).parse_args([])
         vars(options).update({name: value for name, value in self._values.items() if name in vars(options)})
         options.timeout = SECONDS
         stream = self._values.get("stream") or (self._given or [""])[0]
         try:
-            with connect(options) as nc:
-                return list(look(jetstream(nc, options), stream, self._path[0]))
+            with opened(options) as js:
+                return list(look(js, stream, self._path[0]))
         except (errors.JsClientError, OSError):
             return ()
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jsclient
 from jsclient import contexts, errors, nuid
-from jsclient.cli.arguments import Run, group
-from jsclient.cli.output import complain, confirm, line, page, record, result, table
+from jsclient.cli.arguments import FORCE, Options, arg
+from jsclient.cli.commands import Commands
+from jsclient.cli.output import Columns, complain, confirm, details, line, listing, record, result
+
+cli: Commands = Commands()
 
 _SECRET: Final = ("password", "token", "user_seed", "user_jwt")
 _SETTINGS: Final = {
@@ -32,40 +34,23 @@ _SETTINGS: Final = {
 }
 """Setting in the file -> options: those of a connection, and the names in the file."""
 
-
-class _Action(NamedTuple):
-    run: Run
-    text: str
-    names: tuple[str, ...] = ("name",)
-    """Arguments; one that ends in ? may be left out."""
-    options: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-
-
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    context = group(commands, "context")
-    for name, action in _ACTIONS.items():
-        made = context.add_parser(name, help=action.text, description=action.text, aliases=action.aliases)
-        made.add_argument("-j", "--json", action="store_true", help="JSON lines instead of text")
-        made.set_defaults(run=action.run)
-        for argument in action.names:
-            made.add_argument(argument.rstrip("?"), nargs="?" if argument.endswith("?") else None)
-        if "settings" in action.options:
-            for setting, spellings in _SETTINGS.items():
-                made.add_argument(*spellings, dest=setting)
-            made.add_argument("--tlsfirst", dest="tls_first", action="store_true", default=None)
-        if "select" in action.options:
-            made.add_argument("--select", action="store_true", help="and use it from now on")
-        if "force" in action.options:
-            made.add_argument("-f", "--force", action="store_true", help="do not ask")
-        if "connect" in action.options:
-            made.add_argument("--connect", action="store_true", help="and connect with it")
+_NAME: Final = arg("name")
+_PERHAPS: Final = arg("name", nargs="?")
+_GIVEN: Final = (
+    *(arg(*spellings, dest=setting) for setting, spellings in _SETTINGS.items()),
+    arg("--tlsfirst", dest="tls_first", action="store_true", default=None),
+)
+_SAVED: Final = (*_GIVEN, arg("--select", action="store_true", help="and use it from now on"), FORCE)
 
 
 def _file(name: str) -> Path:
     if not name or "/" in name or os.sep in name or ".." in name or "\0" in name:
         raise errors.ConfigError(f"{name!r} is no context name")
     return contexts.config_dir() / "context" / f"{name}.json"
+
+
+def _selection() -> Path:
+    return contexts.config_dir() / "context.txt"
 
 
 def _existing(name: str) -> Path:
@@ -76,29 +61,31 @@ def _existing(name: str) -> Path:
     return path
 
 
-def list_contexts(options: argparse.Namespace) -> None:
-    selected = contexts.selected_context()
-    names = contexts.context_names()
+@cli.local("context ls", aliases=("list", "l"))
+def list_contexts(options: Options) -> None:
+    """List them; the selected one has a star."""
+    selected, names = contexts.selected_context(), contexts.context_names()
     if options.json:
         for name in names:
             record({"name": name, "selected": name == selected})
-    elif names:
-        rows = []
-        for name in names:
-            try:
-                plain = contexts.read_context(name)
-            except errors.ConfigError as error:
-                complain(str(error))
-                continue
-            rows.append(
-                (f"{name}{'*' if name == selected else ''}", plain.get("url", ""), plain.get("description", ""))
-            )
-        table(("NAME", "URL", "DESCRIPTION"), rows)
-    else:
-        line("no contexts")
+        return
+    found = []
+    for name in names:
+        try:
+            found.append({"url": "", "description": "", **contexts.read_context(name), "name": name})
+        except errors.ConfigError as error:
+            complain(str(error))
+    columns: Columns = {
+        "NAME": lambda one: f"{one['name']}{'*' if one['name'] == selected else ''}",
+        "URL": lambda one: one["url"],
+        "DESCRIPTION": lambda one: one["description"],
+    }
+    listing(options, found, columns, empty="" if names else "no contexts")
 
 
-def show_context(options: argparse.Namespace) -> None:
+@cli.local("context info", _PERHAPS, aliases=("show",))
+def show_context(options: Options) -> None:
+    """Settings of one; secrets are not shown."""
     name = options.name or contexts.selected_context()
     if not name:
         raise errors.ConfigError("no NATS context is selected; name one")
@@ -107,39 +94,50 @@ def show_context(options: argparse.Namespace) -> None:
         for key, value in contexts.read_context(name).items()
         if value not in ("", None, False)
     }
-    if options.json:
-        record({"name": name, **plain})
-    else:
-        page(f"Context {name}", plain.items())
+    details(options, {"name": name, **plain}, f"Context {name}", plain.items())
 
 
-def select_context(options: argparse.Namespace) -> None:
+def _done(options: Options, what: str) -> Any:
+    return {"context": options.name, "done": what}, f"{what} {options.name}"
+
+
+@cli.local("context select", _NAME, aliases=("switch", "set"))
+def select_context(options: Options) -> Any:
+    """Use this one from now on."""
     _existing(options.name)
-    (contexts.config_dir() / "context.txt").write_text(options.name, encoding="utf-8")
-    _done(options, "selected")
+    _selection().write_text(options.name, encoding="utf-8")
+    return _done(options, "selected")
 
 
-def unselect_context(options: argparse.Namespace) -> None:
-    (contexts.config_dir() / "context.txt").unlink(missing_ok=True)
-    result(options.json, {"done": "unselected"}, "no context is selected")
+@cli.local("context unselect")
+def unselect_context(options: Options) -> Any:
+    """Select none."""
+    _selection().unlink(missing_ok=True)
+    return {"done": "unselected"}, "no context is selected"
 
 
-def _given(options: argparse.Namespace) -> dict[str, Any]:
+def _given(options: Options) -> dict[str, Any]:
     """Settings of the options; an empty one removes what was set."""
     wanted = {name: getattr(options, name) for name in (*_SETTINGS, "tls_first")}
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def add_context(options: argparse.Namespace) -> int:
+@cli.local("context add", _NAME, *_SAVED, aliases=("save", "create"))
+def add_context(options: Options) -> Any:
+    """Save settings under a name."""
     return _save(options, {**dict.fromkeys(_SETTINGS, ""), **_given(options)})
 
 
-def copy_context(options: argparse.Namespace) -> int:
+@cli.local("context copy", arg("source"), _NAME, *_SAVED)
+def copy_context(options: Options) -> Any:
+    """Save the settings of one under another name; options change them."""
     _existing(options.source)
     return _save(options, {**contexts.read_context(options.source), **_given(options)})
 
 
-def edit_context(options: argparse.Namespace) -> None:
+@cli.local("context edit", _NAME, *_GIVEN, aliases=())
+def edit_context(options: Options) -> Any:
+    """Change settings of one; an empty value removes one."""
     path, changes = _existing(options.name), _given(options)
     if not changes:
         raise errors.ConfigError("nothing to change: name at least one setting, such as --server URL")
@@ -150,17 +148,21 @@ def edit_context(options: argparse.Namespace) -> None:
     except errors.ConfigError:
         _write_private(path.resolve(), before)
         raise
-    _done(options, "saved")
+    return _done(options, "saved")
 
 
-def validate_contexts(options: argparse.Namespace) -> int:
-    """One context, or all of them; the exit status is 1 if one cannot be used."""
+_CONNECT: Final = arg("--connect", action="store_true", help="and connect with it")
+
+
+@cli.local("context validate", _PERHAPS, _CONNECT)
+def validate_contexts(options: Options) -> int:
+    """Read one, or all of them; the exit status is 1 if one cannot be used."""
     names = [options.name] if options.name else contexts.context_names()
     bad = 0
     for name in names:
         problem = _problem(name, options.connect)
         bad += bool(problem)
-        result(options.json, {"context": name, "error": problem or None}, f"{name}: {problem or 'ok'}")
+        result(options, {"context": name, "error": problem or None}, f"{name}: {problem or 'ok'}")
     if not names:
         line("no contexts")
     return 1 if bad else 0
@@ -182,17 +184,13 @@ def _write(path: Path, plain: Mapping[str, Any]) -> None:
     _write_private(path.resolve(), json.dumps(dict(plain), indent=2))  # a link to a file stays one
 
 
-def _save(options: argparse.Namespace, plain: Mapping[str, Any]) -> int:
+def _save(options: Options, plain: Mapping[str, Any]) -> Any:
     path = _file(options.name)
     if path.exists():
         confirm(f"Replace context {options.name}?", options.force)
     _write(path, plain)
     contexts.load_context(options.name)  # a setting that cannot be used is reported now
-    if options.select:
-        select_context(options)
-    else:
-        _done(options, "saved")
-    return 0
+    return select_context(options) if options.select else _done(options, "saved")
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -206,35 +204,12 @@ def _write_private(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def remove_context(options: argparse.Namespace) -> None:
+@cli.local("context rm", _NAME, FORCE, aliases=("remove", "delete"))
+def remove_context(options: Options) -> Any:
+    """Remove one."""
     path = _existing(options.name)
     confirm(f"Remove context {options.name}?", options.force)
     path.unlink()
     if contexts.selected_context() == options.name:
-        (contexts.config_dir() / "context.txt").unlink()
-    _done(options, "removed")
-
-
-def _done(options: argparse.Namespace, what: str) -> None:
-    result(options.json, {"context": options.name, "done": what}, f"{what} {options.name}")
-
-
-_ACTIONS: Final[dict[str, _Action]] = {
-    "ls": _Action(list_contexts, "List them; the selected one has a star.", (), aliases=("list", "l")),
-    "info": _Action(show_context, "Settings of one; secrets are not shown.", ("name?",), aliases=("show",)),
-    "select": _Action(select_context, "Use this one from now on.", aliases=("switch", "set")),
-    "unselect": _Action(unselect_context, "Select none.", ()),
-    "add": _Action(
-        add_context, "Save settings under a name.", options=("settings", "select", "force"), aliases=("save", "create")
-    ),
-    "copy": _Action(
-        copy_context,
-        "Save the settings of one under another name; options change them.",
-        ("source", "name"),
-        ("settings", "select", "force"),
-        ("cp",),
-    ),
-    "edit": _Action(edit_context, "Change settings of one; an empty value removes one.", options=("settings",)),
-    "validate": _Action(validate_contexts, "Read one, or all of them.", ("name?",), ("connect",)),
-    "rm": _Action(remove_context, "Remove one.", options=("force",), aliases=("remove", "delete")),
-}
+        _selection().unlink()
+    return _done(options, "removed")

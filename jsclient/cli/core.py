@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime as dt
 import random
@@ -16,59 +15,33 @@ from typing import Any, Final
 
 import jsclient
 from jsclient import errors, nuid
-from jsclient.cli.arguments import command, connect, headers_of, jetstream, positive, seconds
-from jsclient.cli.output import headers_record, message_record, print_headers, print_message, result
+from jsclient.cli.arguments import HEADERS, RAW, Options, Titled, arg, headers_of, positive, seconds
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import connect, jetstream
+from jsclient.cli.output import message_record, picked, print_message, result
 from jsclient.durations import Deadline
 
+cli: Commands = Commands(connect)
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    pub = command(commands, common, "pub", publish)
-    pub.add_argument("subject")
-    pub.add_argument("payload", nargs="?", help="- or nothing: all of standard input is one message")
-    pub.add_argument("--lines", action="store_true", help="every line of standard input is a message")
-    pub.add_argument("-H", "--header", action="append", metavar="NAME:VALUE")
-    pub.add_argument("--reply", default="", help="reply subject")
-    pub.add_argument("--count", type=positive, default=1, help="publish it so often; see below")
-    pub.add_argument("--jetstream", "-J", action="store_true", help="wait for the stream to store it")
-    pub.add_argument("--msg-id", help="message id for de-duplication (implies --jetstream)")
-    pub.epilog = (
-        "In the payload {{Count}}, {{Time}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}}, {{ID}} and {{Random 5 10}} "
-        f"are replaced. {pub.epilog}"
-    )
-    sub = command(commands, common, "sub", subscribe)
-    sub.add_argument("subject")
-    sub.add_argument("--queue", default="", help="queue group")
-    sub.add_argument("--count", type=positive, help="end after so many messages")
-    sub.add_argument("--wait", type=seconds, help="end after so many seconds without a message")
-    sub.add_argument("--raw", action="store_true", help="payloads alone")
-    sub.add_argument("--headers-only", action="store_true", help="without payloads")
-    sub.add_argument("--ack", action="store_true", help="acknowledge what a push consumer delivers here")
-    stored = sub.add_argument_group("from a stream, with an ordered consumer")
-    stored.add_argument("--stream", help="this one (default with the next options: the stream of the subject)")
-    stored.add_argument("--all", action="store_true", help="all messages that it holds, then new ones")
-    stored.add_argument("--new", action="store_true", help="only new messages")
-    stored.add_argument("--last", action="store_true", help="begin with the last message")
-    stored.add_argument("--last-per-subject", action="store_true", help="begin with the last of each subject")
-    stored.add_argument("--since", type=seconds, help="begin so long ago, as 1h")
-    stored.add_argument("--start-sequence", type=positive, help="begin with this sequence")
-    for name in ("request", "req"):
-        asking = command(commands, common, name, request)
-        asking.add_argument("subject")
-        asking.add_argument("payload", nargs="?", help="- or nothing: standard input, unless it is a terminal")
-        asking.add_argument("-H", "--header", action="append", metavar="NAME:VALUE")
-        asking.add_argument("--replies", type=int, default=1, help="how many answers to wait for; 0: until --timeout")
-        asking.add_argument("--raw", action="store_true", help="payloads alone")
-    answering = command(commands, common, "reply", reply)
-    answering.add_argument("subject")
-    answering.add_argument("payload", nargs="?", default="", help="the answer; {{request}} becomes the request")
-    answering.add_argument("--command", help="run this and answer with what it prints; the request is its input")
-    answering.add_argument("--echo", action="store_true", help="answer with the request")
-    answering.add_argument("--queue", default="NATS-RPLY-22", help="queue group (default that of the NATS CLI)")
-    answering.add_argument("--count", type=positive, help="end after so many requests")
-    command(commands, common, "rtt", round_trip)
+_SUBJECT: Final = arg("subject")
 
 
-def publish(options: argparse.Namespace) -> int:
+@cli.alone(
+    "pub",
+    _SUBJECT,
+    arg("payload", nargs="?", help="- or nothing: all of standard input is one message"),
+    arg("--lines", action="store_true", help="every line of standard input is a message"),
+    HEADERS,
+    arg("--reply", default="", help="reply subject"),
+    arg("--count", type=positive, default=1, help="publish it so often; see below"),
+    arg("--jetstream", "-J", action="store_true", help="wait for the stream to store it"),
+    arg("--msg-id", help="message id for de-duplication (implies --jetstream)"),
+)
+def publish(options: Options) -> Any:
+    """Publish.
+
+    In the payload {{Count}}, {{Time}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}}, {{ID}} and {{Random 5 10}} are replaced.
+    """
     headers = headers_of(options.header)
     if options.reply and (options.jetstream or options.msg_id):
         raise errors.ConfigError("--reply goes without --jetstream: the stream answers to the reply subject")
@@ -85,20 +58,15 @@ def publish(options: argparse.Namespace) -> int:
                 nc.publish(options.subject, payload, reply=options.reply, headers=headers)
                 continue
             ack = js.publish(options.subject, payload, headers=headers, msg_id=options.msg_id, timeout=options.timeout)
-            result(
-                options.json,
-                {"stream": ack.stream, "seq": ack.seq, "duplicate": ack.duplicate},
-                f"stored in {ack.stream} as {ack.seq}{' (duplicate)' if ack.duplicate else ''}",
-            )
+            text = f"stored in {ack.stream} as {ack.seq}{' (duplicate)' if ack.duplicate else ''}"
+            result(options, picked(ack, "stream", "seq", "duplicate"), text)
         nc.flush(options.timeout)
         if not count:
             raise errors.NoMessages("standard input has no lines, so nothing was published")
-        if js is None:
-            result(options.json, {"published": count}, f"published {count}")
-    return 0
+    return ({"published": count}, f"published {count}") if js is None else None
 
 
-def _payloads(options: argparse.Namespace) -> Iterator[bytes]:
+def _payloads(options: Options) -> Iterator[bytes]:
     if options.lines:
         yield from (text.rstrip(b"\r\n") for text in sys.stdin.buffer)
     elif options.payload in (None, "-"):
@@ -136,7 +104,7 @@ def _random(found: re.Match[str]) -> str:
 _STARTS: Final = ("stream", "all", "new", "last", "last_per_subject", "since", "start_sequence")
 
 
-def _start(options: argparse.Namespace) -> dict[str, Any] | None:
+def _start(options: Options) -> dict[str, Any] | None:
     """Options of an ordered consumer; None for a core subscription."""
     chosen = [name for name in _STARTS if getattr(options, name)]
     if not chosen:
@@ -155,7 +123,7 @@ def _start(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _subscribed(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Any]:
+def _subscribed(nc: jsclient.Connection, options: Options) -> Iterator[Any]:
     """Something with `next(timeout)`: a core subscription, or the messages of an ordered consumer."""
     start = _start(options)
     if start is None:
@@ -172,7 +140,29 @@ def _subscribed(nc: jsclient.Connection, options: argparse.Namespace) -> Iterato
         yield messages
 
 
-def subscribe(options: argparse.Namespace) -> int:
+@cli.alone(
+    "sub",
+    _SUBJECT,
+    arg("--queue", default="", help="queue group"),
+    arg("--count", type=positive, help="end after so many messages"),
+    arg("--wait", type=seconds, help="end after so many seconds without a message"),
+    RAW,
+    arg("--headers-only", action="store_true", help="without payloads"),
+    arg("--ack", action="store_true", help="acknowledge what a push consumer delivers here"),
+    Titled(
+        "from a stream, with an ordered consumer",
+        [
+            arg("--stream", help="this one (default with the next options: the stream of the subject)"),
+            arg("--all", action="store_true", help="all messages that it holds, then new ones"),
+            arg("--new", action="store_true", help="only new messages"),
+            arg("--last", action="store_true", help="begin with the last message"),
+            arg("--last-per-subject", action="store_true", help="begin with the last of each subject"),
+            arg("--since", type=seconds, help="begin so long ago, as 1h"),
+            arg("--start-sequence", type=positive, help="begin with this sequence"),
+        ],
+    ),
+)
+def subscribe(options: Options) -> None:
     received = 0
     with connect(options) as nc, _subscribed(nc, options) as subscription:
         while options.count is None or received < options.count:
@@ -184,23 +174,21 @@ def subscribe(options: argparse.Namespace) -> int:
             if options.ack and message.reply.startswith("$JS.ACK."):
                 nc.publish(message.reply, b"+ACK")
             more = {"reply": message.reply} if message.reply else {}
-            if options.headers_only:
-                _print_headers(message, options.json)
-            else:
-                print_message(message, options.json, options.raw, many=True, **more)
+            print_message(message, options, many=True, **more)
             received += 1
     if not received:
         raise errors.NoMessages(f"no message on {options.subject!r} within {options.wait:g} s")
-    return 0
 
 
-def _print_headers(message: Any, as_json: bool) -> None:
-    result(as_json, {"subject": message.subject, **headers_record(message)}, f"[{message.subject}]")
-    if not as_json:
-        print_headers(message)
-
-
-def request(options: argparse.Namespace) -> int:
+@cli.alone(
+    "request",
+    _SUBJECT,
+    arg("payload", nargs="?", help="- or nothing: standard input, unless it is a terminal"),
+    HEADERS,
+    arg("--replies", type=int, default=1, help="how many answers to wait for; 0: until --timeout"),
+    RAW,
+)
+def request(options: Options) -> None:
     if options.payload == "-" or (options.payload is None and not sys.stdin.isatty()):
         payload = sys.stdin.buffer.read()
     else:
@@ -209,15 +197,9 @@ def request(options: argparse.Namespace) -> int:
         raise errors.ConfigError("--replies must be 0 or more")
     received = 0
     with connect(options) as nc:
-        answers = nc.request_many(
-            options.subject,
-            payload,
-            headers=headers_of(options.header),
-            max_messages=options.replies or None,
-            timeout=options.timeout,
-        )
-        for message in answers:
-            print_message(message, options.json, options.raw, many=options.replies != 1)
+        more = {"headers": headers_of(options.header), "timeout": options.timeout}
+        for message in nc.request_many(options.subject, payload, max_messages=options.replies or None, **more):
+            print_message(message, options, many=options.replies != 1)
             received += 1
     if not received:
         raise errors.NoMessages(f"no answer from {options.subject!r} within {options.timeout:g} s")
@@ -226,23 +208,30 @@ def request(options: argparse.Namespace) -> int:
             f"{received} of {options.replies} answers came within {options.timeout:g} s. The others may have "
             "been sent. Give more time."
         )
-    return 0
 
 
-def reply(options: argparse.Namespace) -> int:
+@cli(
+    "reply",
+    _SUBJECT,
+    arg("payload", nargs="?", default="", help="the answer; {{request}} becomes the request"),
+    arg("--command", help="run this and answer with what it prints; the request is its input"),
+    arg("--echo", action="store_true", help="answer with the request"),
+    arg("--queue", default="NATS-RPLY-22", help="queue group (default that of the NATS CLI)"),
+    arg("--count", type=positive, help="end after so many requests"),
+)
+def reply(nc: jsclient.Connection, options: Options) -> None:
     count = 0
-    with connect(options) as nc, nc.subscribe(options.subject, queue=options.queue) as subscription:
+    with nc.subscribe(options.subject, queue=options.queue) as subscription:
         nc.flush(options.timeout)
         while options.count is None or count < options.count:
             message = subscription.next(None)
-            result(options.json, message_record(message), f"[{message.subject}] {len(message.data)} bytes")
+            result(options, message_record(message), f"[{message.subject}] {len(message.data)} bytes")
             if message.reply:
                 message.respond(_answer(options, message.data))
             count += 1
-    return 0
 
 
-def _answer(options: argparse.Namespace, data: bytes) -> bytes:
+def _answer(options: Options, data: bytes) -> bytes:
     if options.echo:
         return data
     if options.command:
@@ -252,16 +241,9 @@ def _answer(options: argparse.Namespace, data: bytes) -> bytes:
     return answer
 
 
-def round_trip(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        times = sorted(nc.rtt(options.timeout) for _ in range(5))
-        _tell_round_trip(nc, times[2], options.json)
-
-
-def _tell_round_trip(nc: jsclient.Connection, median: float, as_json: bool) -> None:
+@cli("rtt")
+def round_trip(nc: jsclient.Connection, options: Options) -> Any:
+    median = sorted(nc.rtt(options.timeout) for _ in range(5))[2]
     info = nc.server_info
-    result(
-        as_json,
-        {"url": nc.connected_url, "server": info.server_name, "version": info.version, "rtt": median},
-        f"{nc.connected_url}  {info.server_name} {info.version}  {median * 1000:.3f} ms",
-    )
+    told = {"url": nc.connected_url, "server": info.server_name, "version": info.version, "rtt": median}
+    return told, f"{nc.connected_url}  {info.server_name} {info.version}  {median * 1000:.3f} ms"

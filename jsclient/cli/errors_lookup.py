@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
-from typing import Any
 
 from jsclient import errors
-from jsclient.cli.arguments import group
-from jsclient.cli.output import page, record
+from jsclient.cli.arguments import Options, arg
+from jsclient.cli.commands import Commands
+from jsclient.cli.output import details
+
+cli: Commands = Commands()
+
+_CODE = arg("code", metavar="CODE|NAME")
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    text = "An error by its err_code (such as 10059) or its class (such as StreamNotFound)."
-    lookup = group(commands, "errors").add_parser("lookup", help=text, description=text)
-    lookup.add_argument("code", metavar="CODE|NAME")
-    lookup.add_argument("-j", "--json", action="store_true", help="JSON lines instead of text")
-    lookup.set_defaults(run=show_error)
-
-
-def show_error(options: argparse.Namespace) -> None:
+@cli.local("errors lookup", _CODE)
+def show_error(options: Options) -> None:
+    """An error by its err_code (such as 10059) or its class (such as StreamNotFound)."""
     known = errors.ApiError.registry
     code = options.code
     found = known.get(int(code)) if code.isdigit() else getattr(errors, code, None)
@@ -32,8 +29,5 @@ def show_error(options: argparse.Namespace) -> None:
         "advice": found.advice,
         "bases": [base.__name__ for base in found.__mro__[1:] if issubclass(base, Exception)][:-1],
     }
-    if options.json:
-        record({"name": found.__name__, **pairs})
-    else:
-        told = {key: ", ".join(map(str, one)) if isinstance(one, list) else one for key, one in pairs.items()}
-        page(found.__name__, told.items())
+    told = {key: ", ".join(map(str, one)) if isinstance(one, list) else one for key, one in pairs.items()}
+    details(options, {"name": found.__name__, **pairs}, found.__name__, told.items())

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from jsclient.cli.output import Pairs, line, page, size
+from jsclient.cli.arguments import Options
+from jsclient.cli.output import Pairs, details, line, size
 from jsclient.jetstream import ConsumerInfo, StreamInfo
-from jsclient.jetstream.api.model_base import Duration
 
 _BYTES: Final = {"bytes", "max_bytes", "max_msg_size", "size", "chunk_size"}
 #: Limits: the server writes none of these as 0 or -1.
@@ -21,32 +21,42 @@ _LIMITS: Final = {"max_age", "max_ack_pending", "max_waiting", "max_batch", "ina
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"))
 
 
-def show_stream(info: StreamInfo) -> None:
-    first = told([("created", info.created), ("domain", info.domain)])
-    page(f"Stream {info.config.name}", first, stream_parts(info))
+def show(info: StreamInfo | ConsumerInfo, options: Options) -> None:
+    """All about a stream or a consumer."""
+    if isinstance(info, StreamInfo):
+        first = told([("created", info.created), ("domain", info.domain)])
+        details(options, info, f"Stream {info.config.name}", first, stream_parts(info))
+    else:
+        first = told([("created", info.created), ("kind", "push" if info.config.is_push else "pull")])
+        title = f"Consumer {info.name} of stream {info.stream_name}"
+        details(options, info, title, first, _consumer_parts(info))
+
+
+def show_bucket(what: str, name: str, pairs: dict[str, Any], info: StreamInfo, options: Options) -> None:
+    """All about a bucket: of keys, or of objects."""
+    value = {"bucket": name, **pairs, "stream": info.to_dict()}
+    first = told([("created", info.created), *pairs.items()])
+    details(options, value, f"{what} {name}", first, stream_parts(info))
 
 
 def stream_parts(info: StreamInfo) -> dict[str, Pairs]:
     return {
-        "Configuration": _fields(info.config, leave_out=("name",)),
-        "State": _fields(info.state),
-        "Cluster": _fields(info.cluster),
-        "Mirror": _fields(info.mirror),
+        "Configuration": fields(info.config, leave_out=("name",)),
+        "State": fields(info.state),
+        "Cluster": fields(info.cluster),
+        "Mirror": fields(info.mirror),
         "Sources": [(source.name, _text("", source)) for source in info.sources or ()],
         "Copies": [(one.name, _text("", one)) for one in info.alternates or ()],
     }
 
 
-def show_consumer(info: ConsumerInfo) -> None:
-    kind = "push" if info.config.is_push else "pull"
-    state = _fields(info, leave_out=("stream_name", "name", "config", "created", "ts", "cluster", "extra"))
-    parts: dict[str, Pairs] = {
-        "Configuration": _fields(info.config, leave_out=("name",)),
-        "State": state,
-        "Cluster": _fields(info.cluster),
+def _consumer_parts(info: ConsumerInfo) -> dict[str, Pairs]:
+    shown_elsewhere = ("stream_name", "name", "config", "created", "ts", "cluster", "extra")
+    return {
+        "Configuration": fields(info.config, leave_out=("name",)),
+        "State": fields(info, leave_out=shown_elsewhere),
+        "Cluster": fields(info.cluster),
     }
-    first = told([("created", info.created), ("kind", kind)])
-    page(f"Consumer {info.name} of stream {info.stream_name}", first, parts)
 
 
 def show_changes(before: Any, after: Any) -> None:
@@ -63,7 +73,7 @@ def told(pairs: Pairs) -> Iterator[tuple[str, str]]:
         yield name.replace("_", " "), value if isinstance(value, str) else _text(name, value)
 
 
-def _fields(value: Any, leave_out: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+def fields(value: Any, leave_out: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
     """The fields of a wire model that are set, also those that this version does not know."""
     if value is None:
         return
@@ -80,14 +90,14 @@ def _text(name: str, value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, (Duration, dt.timedelta)):
-        return duration(value.total_seconds() if isinstance(value, dt.timedelta) else float(value), name in _LIMITS)
+    if isinstance(value, (float, dt.timedelta)):
+        return duration(value.total_seconds() if isinstance(value, dt.timedelta) else value, name in _LIMITS)
     if isinstance(value, int):
         return _count(name, value)
     if isinstance(value, dt.datetime):
         return _moment(value)
     if isinstance(value, msgspec.Struct):
-        inner = (f"{key} {text}" for key, text in _fields(value) if text)
+        inner = (f"{key} {text}" for key, text in fields(value) if text)
         return ", ".join(inner)
     if isinstance(value, dict):
         return ", ".join(f"{key}={one}" for key, one in value.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import math
 import re
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import time
 import unicodedata
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,17 +44,22 @@ def line(text: str) -> None:
 
 
 def record(value: Any) -> None:
-    """One JSON line."""
-    _json_line(json.dumps(value, default=_plain, ensure_ascii=False))
+    """One JSON line. A wire struct is as the server sends it, with figures that are 0."""
+    if isinstance(value, msgspec.Struct) and hasattr(value, "to_dict"):
+        plain = value.to_dict()
+        _with_zeros(value, plain)
+        _json_line(msgspec.json.encode(plain).decode())
+    else:
+        _json_line(json.dumps(value, default=_plain, ensure_ascii=False))
 
 
 def _json_line(text: str) -> None:
     print(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)
 
 
-def result(as_json: bool, value: Any, text: str) -> None:
+def result(options: Namespace, value: Any, text: str) -> None:
     """The outcome of a command: a JSON line, or a sentence."""
-    if as_json:
+    if options.json:
         record(value)
     else:
         line(text)
@@ -61,12 +68,14 @@ def result(as_json: bool, value: Any, text: str) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return payload_text(bytes(value))
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
     return msgspec.to_builtins(value, str_keys=True)
 
 
-def name_alone(name: str, as_json: bool) -> None:
-    """One name of a list that asks for nothing else."""
-    result(as_json, {"name": name}, name)
+def picked(value: Any, *names: str) -> dict[str, Any]:
+    """Some of the attributes of an object, for a JSON line."""
+    return {name: getattr(value, name) for name in names}
 
 
 class Progress:
@@ -91,15 +100,6 @@ class Progress:
         self._shown = now
         of = f" of about {size(total)}" if total > done else ""
         print(f"\r\x1b[K{self._what}: {size(done)}{of}", end="", file=sys.stderr, flush=True)
-
-
-def struct_record(value: msgspec.Struct) -> None:
-    """A wire struct as the server sends it: names and nanoseconds of the wire, and figures that are 0."""
-    from jsclient.jetstream.api import model_base
-
-    plain = model_base.to_wire(value)
-    _with_zeros(value, plain)
-    _json_line(msgspec.json.encode(plain).decode())
 
 
 def _with_zeros(value: msgspec.Struct, plain: dict[str, Any]) -> None:
@@ -145,12 +145,7 @@ def print_headers(message: HasHeaders) -> None:
 
 
 def message_record(message: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "subject": message.subject,
-        **headers_record(message),
-        "data": payload_text(message.data),
-        **more,
-    }
+    return {"subject": message.subject, **headers_record(message), "data": payload_text(message.data), **more}
 
 
 def write_bytes(data: bytes) -> None:
@@ -165,20 +160,23 @@ def shown(data: bytes) -> str:
     return data.decode(errors="backslashreplace")
 
 
-def print_message(message: Any, as_json: bool, raw: bool, many: bool = False, **more: Any) -> None:
+def print_message(message: Any, options: Namespace, many: bool = False, **more: Any) -> None:
     """One message: `--raw` its payload alone, `--json` a JSON line, else subject, headers and payload.
 
     With `many` messages each raw payload ends with a line break; a single one is exactly its bytes.
     """
-    if raw:
+    without_payload = vars(options).get("headers_only")
+    if options.raw and not without_payload:
         write_bytes(message.data + b"\n" if many else message.data)
-    elif as_json:
-        record(message_record(message, **more))
+    elif options.json:
+        plain = message_record(message, **more)
+        record({name: value for name, value in plain.items() if not (without_payload and name == "data")})
     else:
         extra = "".join(f" {key}={value}" for key, value in more.items())
         line(f"[{message.subject}{extra}]")
         print_headers(message)
-        line(shown(message.data))
+        if not without_payload:
+            line(shown(message.data))
 
 
 def width_of(text: str) -> int:
@@ -264,7 +262,7 @@ Columns = Mapping[str, Callable[[Any], Any]]
 
 
 def listing(
-    as_json: bool,
+    options: Namespace,
     items: Iterable[Any],
     columns: Columns,
     *,
@@ -272,14 +270,19 @@ def listing(
     empty: str = "",
     flowing: bool = False,
 ) -> None:
-    """Items as JSON lines, `plain` of each, or as rows of a table; for no items the sentence `empty`."""
+    """Items as JSON lines, `plain` of each, or as rows of a table; for no items the sentence `empty`.
+
+    With --names their names alone: items that are not names themselves have it in the first column.
+    """
     found = list(items)
-    if as_json:
+    if vars(options).get("names"):
+        name_of = next(iter(columns.values()))
         for item in found:
-            if plain is None and isinstance(item, msgspec.Struct):
-                struct_record(item)
-            else:
-                record(item if plain is None else plain(item))
+            name = item if isinstance(item, str) else name_of(item)
+            result(options, {"name": name}, name)
+    elif options.json:
+        for item in found:
+            record(item if plain is None else plain(item))
     elif found or not empty:
         table(list(columns), [[cell(item) for cell in columns.values()] for item in found], flowing)
     else:
@@ -311,6 +314,14 @@ def size(count: float) -> str:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
         count /= 1024
     raise AssertionError("not reached")
+
+
+def details(options: Namespace, value: Any, title: str, first: Pairs, parts: Mapping[str, Pairs] | None = None) -> None:
+    """All about one thing: a JSON line, or a page."""
+    if options.json:
+        record(value)
+    else:
+        page(title, first, parts)
 
 
 class Declined(Exception):

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import jsclient
 from jsclient import errors, services
-from jsclient.cli.arguments import command, connect, group
-from jsclient.cli.output import Columns, listing, page, record
+from jsclient.cli.arguments import Options, arg
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import connect
+from jsclient.cli.output import Columns, details, listing
 
+cli: Commands = Commands(connect)
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    for name in ("service", "micro"):
-        actions = group(commands, name)
-        for verb, run, text in (
-            ("ls", list_services, "Which instances are there."),
-            ("info", show_services, "Endpoints of the instances."),
-            ("stats", show_stats, "Requests, errors and times per endpoint."),
-            ("ping", ping_services, "Which instances answer."),
-        ):
-            made = command(actions, common, verb, run, text)
-            made.add_argument("name", nargs="?", default="", help="only services of this name")
-            made.add_argument("id", nargs="?", default="", help="only this instance")
-
-
-_PINGED: Final[Columns] = {
-    "NAME": lambda one: one.name,
-    "VERSION": lambda one: one.version,
-    "ID": lambda one: one.id,
-}
+_WHICH: Final = (
+    arg("name", nargs="?", default="", help="only services of this name"),
+    arg("id", nargs="?", default="", help="only this instance"),
+)
+_PINGED: Final[Columns] = {"NAME": lambda one: one.name, "VERSION": lambda one: one.version, "ID": lambda one: one.id}
 _LISTED: Final[Columns] = {
     **_PINGED,
     "ENDPOINTS": lambda one: len(one.endpoints),
@@ -46,35 +35,37 @@ _STATS: Final[Columns] = {
 }
 
 
-def _found(question: Callable[..., Iterable[Any]], options: argparse.Namespace) -> list[Any]:
-    with connect(options) as nc:
-        answers = list(question(nc, options.name, options.id, timeout=options.timeout))
+def _found(question: Callable[..., Iterable[Any]], nc: jsclient.Connection, options: Options) -> list[Any]:
+    answers = list(question(nc, options.name, options.id, timeout=options.timeout))
     if not answers:
         raise errors.NoMessages(f"no service {options.name!r} answers" if options.name else "no service answers")
     return sorted(answers, key=lambda one: (one.name, one.id))
 
 
-def list_services(options: argparse.Namespace) -> None:
-    listing(options.json, _found(services.info, options), _LISTED, plain=lambda one: one, flowing=True)
+@cli("service ls", *_WHICH)
+def list_services(nc: jsclient.Connection, options: Options) -> None:
+    """Which instances are there."""
+    listing(options, _found(services.info, nc, options), _LISTED, flowing=True)
 
 
-def ping_services(options: argparse.Namespace) -> None:
-    listing(options.json, _found(services.ping, options), _PINGED, plain=lambda one: one)
+@cli("service ping", *_WHICH)
+def ping_services(nc: jsclient.Connection, options: Options) -> None:
+    """Which instances answer."""
+    listing(options, _found(services.ping, nc, options), _PINGED)
 
 
-def show_services(options: argparse.Namespace) -> None:
-    for one in _found(services.info, options):
-        if options.json:
-            record(one)
-            continue
+@cli("service info", *_WHICH)
+def show_services(nc: jsclient.Connection, options: Options) -> None:
+    """Endpoints of the instances."""
+    for one in _found(services.info, nc, options):
         ends = [(end.name, f"{end.subject}  queue {end.queue_group or '-'}") for end in one.endpoints]
         title = f"Service {one.name} {one.version}, instance {one.id}"
-        page(title, [("description", one.description), *ends])
+        details(options, one, title, [("description", one.description), *ends])
 
 
-def show_stats(options: argparse.Namespace) -> None:
-    found = _found(services.stats, options)
-    if options.json:
-        listing(True, found, {}, plain=lambda one: one)
-    else:
-        listing(False, [(one, endpoint) for one in found for endpoint in one.endpoints], _STATS, flowing=True)
+@cli("service stats", *_WHICH)
+def show_stats(nc: jsclient.Connection, options: Options) -> None:
+    """Requests, errors and times per endpoint."""
+    found = _found(services.stats, nc, options)
+    rows = found if options.json else [(one, endpoint) for one in found for endpoint in one.endpoints]
+    listing(options, rows, _STATS, flowing=True)

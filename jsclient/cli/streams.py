@@ -2,150 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from jsclient import backup, errors
-from jsclient.cli.arguments import command, connect, group, jetstream, opened, positive, seconds, split, storage
-from jsclient.cli.infos import show_changes, show_stream
-from jsclient.cli.output import (
-    Columns,
-    Progress,
-    confirm,
-    line,
-    listing,
-    name_alone,
-    print_message,
-    record,
-    result,
-    size,
-    struct_record,
-    table,
-)
-from jsclient.cli.stream_settings import (
-    all_streams,
-    changed,
-    config_file,
-    new_stream,
-    present_stream,
-    settings,
-    wanted_stream,
-)
-from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
+from jsclient.cli import stream_settings
+from jsclient.cli.arguments import FORCE, NAMES, RAW, STREAM, OneOf, Options, arg, positive, seconds, split, storage
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import opened
+from jsclient.cli.infos import fields, show
+from jsclient.cli.output import Columns, Progress, confirm, details, listing, print_message, record, size
+from jsclient.cli.settings import changed, edited, given
+from jsclient.jetstream import JetStream, RawStreamMsg, StreamConfig, StreamInfo, StreamSource
 
+cli: Commands = Commands(opened)
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    stream = group(commands, "stream")
-    listing = command(stream, common, "ls", list_streams, "List streams.")
-    listing.add_argument("--subject", help="only streams that store this subject")
-    listing.add_argument("-n", "--names", action="store_true", help="names alone")
-    report = command(stream, common, "report", report_streams, "Streams by what they hold.")
-    order = report.add_mutually_exclusive_group()
-    order.add_argument(
-        "-m", "--messages", action="store_const", const="messages", dest="order", help="most messages first"
-    )
-    order.add_argument(
-        "-o", "--consumers", action="store_const", const="consumers", dest="order", help="most consumers first"
-    )
-    order.add_argument("-n", "--name", action="store_const", const="name", dest="order", help="by name")
-    order.add_argument(
-        "-t", "--storage", action="store_const", const=None, dest="order", help="most bytes first (default)"
-    )
-    report.add_argument("--subject", help="only streams that store this subject")
-    for name, run, text in (
-        ("info", stream_info, "Configuration and state of a stream."),
-        ("state", stream_state, "State of a stream."),
-        ("add", add_stream, "Create a stream."),
-        ("edit", edit_stream, "Change settings of a stream."),
-        ("copy", copy_stream, "Create a stream with the settings of another (not its messages)."),
-        ("rm", remove_stream, "Delete a stream with its messages and consumers."),
-        ("purge", purge_stream, "Remove messages from a stream."),
-        ("seal", seal_stream, "Let nothing be added to a stream, or removed. Cannot be undone."),
-        ("gaps", list_gaps, "Sequences that a stream no longer holds, between its first and last."),
-        ("subjects", list_subjects, "Subjects of the stored messages, and how many of each."),
-        ("view", view_stream, "Print stored messages; no consumer is used."),
-        ("get", get_message, "Print one stored message."),
-        ("rmm", remove_message, "Delete one stored message."),
-        ("backup", backup_stream, "Save a stream to a folder, in the files of the NATS CLI."),
-    ):
-        made = command(stream, common, name, run, text)
-        made.add_argument("stream")
-        _ARGUMENTS.get(name, lambda parser: None)(made)
-    restore = command(stream, common, "restore", restore_stream, "Restore a stream from a folder.")
-    restore.add_argument("folder")
-    restore.add_argument("--name", help="another name (backups of server 2.15)")
-    restore.add_argument("--subjects", action="append", help="other subjects, with commas")
-    restore.add_argument("--storage", type=storage, help="file or memory, instead of what it was")
-    restore.add_argument("--replicas", type=positive)
-    restore.add_argument("--cluster", help="where its servers have to be, instead of where they were")
-    restore.add_argument("--tag", action="append", help="tags that its servers have, instead of those of before")
-
-
-def _copy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("copy", help="name of the new stream")
-    all_streams(parser)
-    parser.add_argument(
-        "--source",
-        dest="as_source",
-        action="store_true",
-        help="let it copy the messages of the first (as a source); without it --subjects are needed",
-    )
-
-
-def _purge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--subject", help="only this subject")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seq", type=int, help="up to, but not including, this sequence")
-    which.add_argument("--keep", type=int, help="all but so many")
-    _force(parser)
-
-
-def _force(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--force", action="store_true", help="do not ask")
-
-
-def _view(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("count", nargs="?", type=positive, default=20, help="how many (default 20)")
-    parser.add_argument("--id", type=positive, default=1, help="from this sequence on")
-    parser.add_argument("--since", type=seconds, help="from so long ago on, as 1h (server 2.11)")
-    parser.add_argument("--subject", help="only these; wildcards allowed")
-    parser.add_argument("--raw", action="store_true", help="payloads alone")
-
-
-def _get(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", type=positive, help="its sequence")
-    parser.add_argument("-S", "--last-for", metavar="SUBJECT", help="the last one of a subject")
-    parser.add_argument("--raw", action="store_true", help="its payload alone")
-
-
-def _rmm(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", type=positive, help="its sequence")
-    parser.add_argument("--secure", action="store_true", help="overwrite it on disk, too (slow)")
-    _force(parser)
-
-
-def _backup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder")
-    parser.add_argument("--no-consumers", action="store_true", help="leave consumers and their positions out")
-    parser.add_argument("--check", action="store_true", help="have the server verify its blocks first (before 2.15)")
-
-
-_ARGUMENTS: dict[str, Any] = {
-    "add": new_stream,
-    "edit": present_stream,
-    "copy": _copy,
-    "rm": _force,
-    "purge": _purge,
-    "subjects": lambda parser: parser.add_argument("filter", nargs="?", default=">", help="wildcards allowed"),
-    "view": _view,
-    "get": _get,
-    "rmm": _rmm,
-    "seal": _force,
-    "backup": _backup,
-}
-
+_SUBJECT: Final = arg("--subject", help="only streams that store this subject")
+_FOLDER: Final = arg("folder")
 
 _STREAMS: Final[Columns] = {
     "NAME": lambda info: info.config.name,
@@ -165,17 +39,6 @@ _REPORTED: Final[Columns] = {
     "STORAGE": lambda info: info.config.storage,
     "REPLICAS": lambda info: _replicas(info),
 }
-
-
-def list_streams(options: argparse.Namespace) -> None:
-    with opened(options) as js:
-        if options.names:
-            for name in js.stream_names(subject=options.subject):
-                name_alone(name, options.json)
-            return
-        listing(options.json, js.streams(subject=options.subject), _LISTED, empty="no streams")
-
-
 _ORDERS: Final[dict[str | None, Callable[[StreamInfo], Any]]] = {
     "name": lambda info: info.config.name,
     "messages": lambda info: -info.state.messages,
@@ -184,10 +47,32 @@ _ORDERS: Final[dict[str | None, Callable[[StreamInfo], Any]]] = {
 }
 
 
-def report_streams(options: argparse.Namespace) -> None:
-    with opened(options) as js:
-        infos = sorted(js.streams(subject=options.subject), key=_ORDERS[options.order])
-    listing(options.json, infos, _REPORTED)
+def _order(letter: str, option: str, order: str | None, text: str) -> Any:
+    return arg(letter, option, action="store_const", const=order, dest="order", help=text)
+
+
+@cli("stream ls", _SUBJECT, NAMES)
+def list_streams(js: JetStream, options: Options) -> None:
+    """List streams."""
+    found: Iterable[Any] = (js.stream_names if options.names else js.streams)(subject=options.subject)
+    listing(options, found, _LISTED, empty="no streams")
+
+
+@cli(
+    "stream report",
+    OneOf(
+        [
+            _order("-m", "--messages", "messages", "most messages first"),
+            _order("-o", "--consumers", "consumers", "most consumers first"),
+            _order("-n", "--name", "name", "by name"),
+            _order("-t", "--storage", None, "most bytes first (default)"),
+        ]
+    ),
+    _SUBJECT,
+)
+def report_streams(js: JetStream, options: Options) -> None:
+    """Streams by what they hold."""
+    listing(options, sorted(js.streams(subject=options.subject), key=_ORDERS[options.order]), _REPORTED)
 
 
 def _replicas(info: StreamInfo) -> str:
@@ -201,201 +86,222 @@ def _replicas(info: StreamInfo) -> str:
     return ", ".join([f"{info.cluster.leader}*", *states])
 
 
-def stream_info(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        info = jetstream(nc, options).stream(options.stream).info()
-    _show(info, options.json)
+@cli("stream info", STREAM)
+def stream_info(js: JetStream, options: Options) -> None:
+    """Configuration and state of a stream."""
+    show(js.stream(options.stream).info(), options)
 
 
-def stream_state(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        info = jetstream(nc, options).stream(options.stream).info()
-    if options.json:
-        struct_record(info.state)
-    else:
-        _show(info, False)
+@cli("stream state", STREAM)
+def stream_state(js: JetStream, options: Options) -> None:
+    """State of a stream."""
+    state = js.stream(options.stream).info().state
+    details(options, state, f"State of stream {options.stream}", fields(state))
 
 
-def add_stream(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        info = jetstream(nc, options).create_stream(wanted_stream(options)).info()
-    _show(info, options.json)
+@cli("stream add", STREAM, *stream_settings.NEW)
+def add_stream(js: JetStream, options: Options) -> None:
+    """Create a stream."""
+    show(js.create_stream(stream_settings.wanted_stream(options)).info(), options)
 
 
-def edit_stream(options: argparse.Namespace) -> None:
-    changes = settings(options)
-    if not changes and options.config is None:
-        raise errors.ConfigError("nothing to change: name at least one setting, or --config FILE")
-    with opened(options) as js:
-        before = js.stream(options.stream).info().config
-        base = before if options.config is None else config_file(options.config).replace(name=options.stream)
-        after = changed(base, changes)
-        if options.dry_run:
-            show_changes(before, after)
-            return
-        info = js.update_stream(after).info()
-    _show(info, options.json)
+@cli("stream edit", STREAM, *stream_settings.PRESENT)
+def edit_stream(js: JetStream, options: Options) -> None:
+    """Change settings of a stream."""
+    before = js.stream(options.stream).info().config
+    after = edited(options, before, given(options, StreamConfig), ("name",))
+    if after is not None:
+        show(js.update_stream(after).info(), options)
 
 
-def copy_stream(options: argparse.Namespace) -> None:
-    with opened(options) as js:
-        config = js.stream(options.stream).info().config
-        if not options.subjects and not options.as_source:
-            raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
-        source = [StreamSource(name=options.stream)] if options.as_source else config.sources
-        made = config.replace(name=options.copy, subjects=None, sources=source, first_seq=None)
-        info = js.create_stream(changed(made, settings(options))).info()
-    _show(info, options.json)
+@cli(
+    "stream copy",
+    STREAM,
+    arg("copy", help="name of the new stream"),
+    *stream_settings.ALL,
+    arg("--source", dest="as_source", action="store_true", help="copy the messages, too, as a source"),
+)
+def copy_stream(js: JetStream, options: Options) -> None:
+    """Create a stream with the settings of another (not its messages)."""
+    config = js.stream(options.stream).info().config
+    if not options.subjects and not options.as_source:
+        raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
+    source = [StreamSource(name=options.stream)] if options.as_source else config.sources
+    made = config.replace(name=options.copy, subjects=None, sources=source, first_seq=None)
+    show(js.create_stream(changed(made, given(options, StreamConfig))).info(), options)
 
 
-def remove_stream(options: argparse.Namespace) -> None:
-    with opened(options) as js:
-        held = js.stream(options.stream).info().state.messages
-        confirm(f"Delete stream {options.stream} with its {held:,} messages?", options.force)
-        js.delete_stream(options.stream)
-    result(
-        options.json,
-        {"stream": options.stream, "deleted": True, "messages": held},
-        f"deleted {options.stream} with {held:,} messages",
-    )
+@cli("stream rm", STREAM, FORCE)
+def remove_stream(js: JetStream, options: Options) -> Any:
+    """Delete a stream with its messages and consumers."""
+    held = js.stream(options.stream).info().state.messages
+    confirm(f"Delete stream {options.stream} with its {held:,} messages?", options.force)
+    js.delete_stream(options.stream)
+    told = {"stream": options.stream, "deleted": True, "messages": held}
+    return told, f"deleted {options.stream} with {held:,} messages"
 
 
-def seal_stream(options: argparse.Namespace) -> None:
-    confirm(f"Seal stream {options.stream} for good?", options.force)
-    with connect(options) as nc:
-        jetstream(nc, options).stream(options.stream, fetch_info=False).seal(timeout=options.timeout)
-    result(options.json, {"stream": options.stream, "sealed": True}, f"sealed {options.stream}")
+@cli(
+    "stream purge",
+    STREAM,
+    arg("--subject", help="only this subject"),
+    OneOf(
+        [
+            arg("--seq", type=int, help="up to, but not including, this sequence"),
+            arg("--keep", type=int, help="all but so many"),
+        ]
+    ),
+    FORCE,
+)
+def purge_stream(js: JetStream, options: Options) -> Any:
+    """Remove messages from a stream."""
+    which = f" on {options.subject}" if options.subject else ""
+    confirm(f"Remove messages{which} from {options.stream}?", options.force)
+    stream = js.stream(options.stream, fetch_info=False)
+    purged = stream.purge(subject=options.subject, seq=options.seq, keep=options.keep)
+    return {"purged": purged}, f"purged {purged} messages"
 
 
-def list_gaps(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        state = jetstream(nc, options).stream(options.stream).info(deleted_details=True).state
+@cli("stream seal", STREAM, ask="Seal stream {stream} for good?")
+def seal_stream(js: JetStream, options: Options) -> Any:
+    """Let nothing be added to a stream, or removed. Cannot be undone."""
+    js.stream(options.stream, fetch_info=False).seal(timeout=options.timeout)
+    return {"stream": options.stream, "sealed": True}, f"sealed {options.stream}"
+
+
+@cli("stream gaps", STREAM)
+def list_gaps(js: JetStream, options: Options) -> None:
+    """Sequences that a stream no longer holds, between its first and last."""
+    state = js.stream(options.stream).info(deleted_details=True).state
     gaps = list(_ranges(state.deleted or []))
     if options.json:
         record({"stream": options.stream, "deleted": state.num_deleted, "gaps": gaps})
-    elif not gaps:
-        line(f"{options.stream} has no gaps")
     else:
-        table(("FIRST", "LAST", "MESSAGES"), [(first, last, f"{last - first + 1:,}") for first, last in gaps])
+        listing(options, gaps, _GAPS, empty=f"{options.stream} has no gaps")
+
+
+_GAPS: Final[Columns] = {
+    "FIRST": lambda gap: gap[0],
+    "LAST": lambda gap: gap[1],
+    "MESSAGES": lambda gap: f"{gap[1] - gap[0] + 1:,}",
+}
 
 
 def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """(first, last) of each run of consecutive numbers."""
-    first = last = None
+    runs: list[list[int]] = []
     for number in numbers:
-        if last is not None and number == last + 1:
-            last = number
-            continue
-        if first is not None and last is not None:
-            yield first, last
-        first = last = number
-    if first is not None and last is not None:
-        yield first, last
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ((first, last) for first, last in runs)
 
 
-def purge_stream(options: argparse.Namespace) -> None:
-    which = f" on {options.subject}" if options.subject else ""
-    confirm(f"Remove messages{which} from {options.stream}?", options.force)
-    with connect(options) as nc:
-        purged = (
-            jetstream(nc, options)
-            .stream(options.stream, fetch_info=False)
-            .purge(subject=options.subject, seq=options.seq, keep=options.keep)
-        )
-    result(options.json, {"purged": purged}, f"purged {purged} messages")
-
-
-def list_subjects(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        found = sorted(jetstream(nc, options).stream(options.stream, fetch_info=False).subjects(options.filter))
+@cli("stream subjects", STREAM, arg("filter", nargs="?", default=">", help="wildcards allowed"))
+def list_subjects(js: JetStream, options: Options) -> None:
+    """Subjects of the stored messages, and how many of each."""
+    found = sorted(js.stream(options.stream, fetch_info=False).subjects(options.filter))
     if options.json:
         record(dict(found))
     else:
-        table(("SUBJECT", "MESSAGES"), [(subject, f"{count:,}") for subject, count in found])
+        listing(options, found, {"SUBJECT": lambda one: one[0], "MESSAGES": lambda one: f"{one[1]:,}"})
 
 
-def view_stream(options: argparse.Namespace) -> None:
+@cli(
+    "stream view",
+    STREAM,
+    arg("count", nargs="?", type=positive, default=20, help="how many (default 20)"),
+    arg("--id", type=positive, default=1, help="from this sequence on"),
+    arg("--since", type=seconds, help="from so long ago on, as 1h (server 2.11)"),
+    arg("--subject", help="only these; wildcards allowed"),
+    RAW,
+)
+def view_stream(js: JetStream, options: Options) -> None:
+    """Print stored messages; no consumer is used."""
     shown = 0
-    with connect(options) as nc:
-        for message in _stored(jetstream(nc, options), options):
-            _print(message, options, many=True)
-            shown += 1
+    start: dict[str, Any] = {"seq": options.id}
+    if options.since is not None:
+        start = {"start_time": dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=options.since)}
+    for message in js.stream(options.stream).get_batch(options.count, subject=options.subject, **start):
+        _print(message, options, many=True)
+        shown += 1
     if not shown:
         raise errors.NoMessages(f"stream {options.stream!r} holds no such messages")
 
 
-def _stored(js: JetStream, options: argparse.Namespace) -> Iterator[RawStreamMsg]:
-    stream = js.stream(options.stream)
-    if options.since is None:
-        return stream.get_batch(options.count, seq=options.id, subject=options.subject)
-    start = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=options.since)
-    return stream.get_batch(options.count, start_time=start, subject=options.subject)
-
-
-def _print(message: RawStreamMsg, options: argparse.Namespace, many: bool = False) -> None:
+def _print(message: RawStreamMsg, options: Options, many: bool = False) -> None:
     time = message.time.isoformat() if message.time else None
-    print_message(message, options.json, options.raw, many, seq=message.seq, time=time)
+    print_message(message, options, many, seq=message.seq, time=time)
 
 
-def get_message(options: argparse.Namespace) -> None:
+@cli(
+    "stream get",
+    STREAM,
+    arg("id", nargs="?", type=positive, help="its sequence"),
+    arg("-S", "--last-for", metavar="SUBJECT", help="the last one of a subject"),
+    RAW,
+)
+def get_message(js: JetStream, options: Options) -> None:
+    """Print one stored message."""
     if (options.id is None) == (options.last_for is None):
         raise errors.ConfigError("give either a sequence or --last-for SUBJECT")
-    with connect(options) as nc:
-        stream = jetstream(nc, options).stream(options.stream, fetch_info=False)
-        message = stream.get_msg(options.id) if options.id else stream.get_last_msg(options.last_for)
-    _print(message, options)
+    stream = js.stream(options.stream, fetch_info=False)
+    _print(stream.get_msg(options.id) if options.id else stream.get_last_msg(options.last_for), options)
 
 
-def remove_message(options: argparse.Namespace) -> None:
-    confirm(f"Delete message {options.id} of {options.stream}?", options.force)
-    with connect(options) as nc:
-        stream = jetstream(nc, options).stream(options.stream, fetch_info=False)
-        if options.secure:
-            stream.secure_delete_msg(options.id)
-        else:
-            stream.delete_msg(options.id)
-    result(options.json, {"stream": options.stream, "deleted": options.id}, f"deleted message {options.id}")
+@cli(
+    "stream rmm",
+    STREAM,
+    arg("id", type=positive, help="its sequence"),
+    arg("--secure", action="store_true", help="overwrite it on disk, too (slow)"),
+    ask="Delete message {id} of {stream}?",
+)
+def remove_message(js: JetStream, options: Options) -> Any:
+    """Delete one stored message."""
+    stream = js.stream(options.stream, fetch_info=False)
+    (stream.secure_delete_msg if options.secure else stream.delete_msg)(options.id)
+    return {"stream": options.stream, "deleted": options.id}, f"deleted message {options.id}"
 
 
-def backup_stream(options: argparse.Namespace) -> None:
-    with opened(options) as js:
-        with Progress(f"backup of {options.stream}") as progress:
-            made = backup.backup_stream(
-                js,
-                options.stream,
-                options.folder,
-                consumers=not options.no_consumers,
-                check=options.check,
-                progress=progress,
-            )
-    manifest = made.manifest
-    assert manifest is not None
-    result(
-        options.json,
-        manifest,
-        f"{manifest.messages:,} messages, {size(manifest.bytes)}, sha256 {manifest.sha256}: {made.folder}",
-    )
+@cli(
+    "stream backup",
+    STREAM,
+    _FOLDER,
+    arg("--no-consumers", action="store_true", help="leave consumers and their positions out"),
+    arg("--check", action="store_true", help="have the server verify its blocks first (before 2.15)"),
+)
+def backup_stream(js: JetStream, options: Options) -> Any:
+    """Save a stream to a folder, in the files of the NATS CLI."""
+    with Progress(f"backup of {options.stream}") as progress:
+        settings: dict[str, Any] = {"consumers": not options.no_consumers, "check": options.check}
+        made = backup.backup_stream(js, options.stream, options.folder, progress=progress, **settings)
+    told = made.manifest
+    assert told is not None
+    return told, f"{told.messages:,} messages, {size(told.bytes)}, sha256 {told.sha256}: {made.folder}"
 
 
-def restore_stream(options: argparse.Namespace) -> None:
-    placed = {"cluster": options.cluster, "tags": split(options.tag)}
-    with opened(options) as js:
-        with Progress(f"restore of {options.name or options.folder}") as progress:
-            info = backup.restore_stream(
-                js,
-                options.folder,
-                name=options.name,
-                subjects=split(options.subjects) or None,
-                storage=options.storage,
-                replicas=options.replicas,
-                placement={key: value for key, value in placed.items() if value} or None,
-                progress=progress,
-            )
-    _show(info, options.json)
-
-
-def _show(info: StreamInfo, as_json: bool) -> None:
-    if as_json:
-        struct_record(info)
-    else:
-        show_stream(info)
+@cli(
+    "stream restore",
+    _FOLDER,
+    arg("--name", help="another name (backups of server 2.15)"),
+    arg("--subjects", type=split, action="extend", help="other subjects, with commas"),
+    arg("--storage", type=storage, help="file or memory, instead of what it was"),
+    arg("--replicas", type=positive),
+    arg("--cluster", help="where its servers have to be, instead of where they were"),
+    arg("--tag", dest="tags", type=split, action="extend", help="of its servers, instead of those of before"),
+)
+def restore_stream(js: JetStream, options: Options) -> None:
+    """Restore a stream from a folder."""
+    with Progress(f"restore of {options.name or options.folder}") as progress:
+        info = backup.restore_stream(
+            js,
+            options.folder,
+            name=options.name,
+            subjects=options.subjects or None,
+            storage=options.storage,
+            replicas=options.replicas,
+            placement={name: value for name in ("cluster", "tags") if (value := getattr(options, name))} or None,
+            progress=progress,
+        )
+    show(info, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -13,8 +12,11 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from jsclient import errors
-from jsclient.cli.arguments import command, connect, jetstream, seconds
-from jsclient.cli.output import Column, cut, escaped, fitting, justified, line, record, size, table
+from jsclient.cli.arguments import Options, arg, seconds
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import opened
+from jsclient.cli.output import Column, cut, escaped, fitting, justified, line, listing, record, size
+from jsclient.jetstream import JetStream
 from jsclient.monitor import ConsumerRow, Monitor, Snapshot, StreamRow
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -27,25 +29,23 @@ BELOW: Final = 2
 HELP: Final = ("q quit", "1 streams", "2 consumers", "/ filter", "up down pgup pgdn scroll")
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    top = command(commands, common, "top", run)
-    top.add_argument("--interval", type=seconds, default=2.0, help="seconds between two looks (default 2)")
-    top.add_argument(
-        "--once", action="store_true", help="print one look (two, an interval apart, for the rates) and end"
-    )
+cli: Commands = Commands(opened)
 
 
-def run(options: argparse.Namespace) -> int:
+@cli(
+    "top",
+    arg("--interval", type=seconds, default=2.0, help="seconds between two looks (default 2)"),
+    arg("--once", action="store_true", help="print one look (two, an interval apart, for the rates) and end"),
+)
+def run(js: JetStream, options: Options) -> None:
     if options.interval <= 0:
         raise errors.ConfigError("--interval must be more than 0 seconds")
-    with connect(options) as nc:
-        monitor = Monitor(jetstream(nc, options))
-        if options.once or options.json or not sys.stdout.isatty():
-            _once(monitor, options)
-        else:
-            with _terminal() as (screen, red):
-                Screen(screen, monitor, options.interval, red).run()
-    return 0
+    monitor = Monitor(js)
+    if options.once or options.json or not sys.stdout.isatty():
+        _once(monitor, options)
+        return
+    with _terminal() as (screen, red):
+        Screen(screen, monitor, options.interval, red).run()
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def _terminal() -> Iterator[tuple[Any, int]]:
         curses.endwin()
 
 
-def _once(monitor: Monitor, options: argparse.Namespace) -> None:
+def _once(monitor: Monitor, options: Options) -> None:
     monitor.snapshot(timeout=options.timeout)
     time.sleep(options.interval)
     snapshot = monitor.snapshot(timeout=options.timeout)
@@ -81,8 +81,7 @@ def _once(monitor: Monitor, options: argparse.Namespace) -> None:
         return
     for title, fields, rows in (("STREAMS", STREAMS, snapshot.streams), ("CONSUMERS", CONSUMERS, snapshot.consumers)):
         line(title)
-        chosen = arranged(rows, fields, "t", "")
-        table([field.title for field in fields], [[field.text(row) for field in fields] for row in chosen])
+        listing(options, arranged(rows, fields, "t", ""), {field.title: field.text for field in fields})
 
 
 def spark(history: Sequence[float]) -> str:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import Connection, errors, groups, handlers
-from jsclient.cli.arguments import command, connect, jetstream, positive, seconds
+from jsclient.cli.arguments import OneOf, Options, arg, positive, seconds
+from jsclient.cli.commands import Commands
+from jsclient.cli.connection import connect, jetstream
 from jsclient.cli.output import line
 from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate, new_lock
@@ -37,34 +39,7 @@ _STOP: Final = f"seconds for running handlers (default {STOP_TIMEOUT:.0f})"
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    worker = command(commands, common, "worker", run)
-    worker.add_argument("handler", metavar="MODULE:FUNCTION", help="called with each message; looked for here, too")
-    worker.add_argument("--stream", required=True)
-    source = worker.add_mutually_exclusive_group(required=True)
-    source.add_argument("--consumer", help="a pull consumer, shared by all processes; no order")
-    source.add_argument("--group", help="a partitioned group: messages of a key in order, in all processes")
-    worker.add_argument("--key", metavar="MODULE:FUNCTION", help="with --group: the key (default: the subject)")
-    worker.add_argument(
-        "--processes", default="1", metavar="N|auto", help="auto: one per core that it may use (default 1)"
-    )
-    worker.add_argument("--threads", type=positive, default=THREADS, help=f"of each process (default {THREADS})")
-    worker.add_argument("--attempts", type=positive, help="give a message up when it fails so often")
-    worker.add_argument("--retries", type=int, help="give a message up when it asks for another try more often (100)")
-    worker.add_argument("--backoff", type=_delays, metavar="S,S,...", help="seconds before each new attempt")
-    worker.add_argument("--jitter", type=float, help="spread these by a part, such as 0.2: they differ by up to 20%%")
-    worker.add_argument("--time-limit", type=seconds, help="seconds for a message; then its process is replaced")
-    worker.add_argument("--max-tasks-per-child", type=positive, help="replace a process after so many messages")
-    worker.add_argument("--dead-letter", metavar="SUBJECT", help="where messages go that are given up")
-    worker.add_argument("--later", metavar="SUBJECT", help="with --consumer: where messages wait for a late retry")
-    worker.add_argument("--confirm", action="store_true", help="wait for the confirmation of each ack")
-    worker.add_argument("--stop-timeout", type=seconds, default=STOP_TIMEOUT, help=_STOP)
-    worker.add_argument("--http", metavar="[HOST:]PORT", help="serve /healthz, /readyz and /metrics there")
-    worker.add_argument("--child", type=int, help=argparse.SUPPRESS)
-    worker.epilog = (
-        "SIGTERM and SIGINT stop: running handlers may end, the rest goes back; a third Ctrl-C kills. SIGHUP replaces "
-        "the processes one by one, with newly loaded code. A crashed process is started again, after 0.2 s to 30 s."
-    )
+cli: Commands = Commands()
 
 
 def _delays(text: str) -> list[float]:
@@ -90,7 +65,39 @@ def load(name: str) -> Callable[[Any], Any]:
     return loaded
 
 
-def run(options: argparse.Namespace) -> int:
+@cli.alone(
+    "worker",
+    arg("handler", metavar="MODULE:FUNCTION", help="called with each message; looked for here, too"),
+    arg("--stream", required=True),
+    OneOf(
+        [
+            arg("--consumer", help="a pull consumer, shared by all processes; no order"),
+            arg("--group", help="a partitioned group: messages of a key in order, in all processes"),
+        ],
+        required=True,
+    ),
+    arg("--key", metavar="MODULE:FUNCTION", help="with --group: the key (default: the subject)"),
+    arg("--processes", default="1", metavar="N|auto", help="auto: one per core that it may use (default 1)"),
+    arg("--threads", type=positive, default=THREADS, help=f"of each process (default {THREADS})"),
+    arg("--attempts", type=positive, help="give a message up when it fails so often"),
+    arg("--retries", type=int, help="give a message up when it asks for another try more often (100)"),
+    arg("--backoff", type=_delays, metavar="S,S,...", help="seconds before each new attempt"),
+    arg("--jitter", type=float, help="spread these by a part, such as 0.2: they differ by up to 20%%"),
+    arg("--time-limit", type=seconds, help="seconds for a message; then its process is replaced"),
+    arg("--max-tasks-per-child", type=positive, help="replace a process after so many messages"),
+    arg("--dead-letter", metavar="SUBJECT", help="where messages go that are given up"),
+    arg("--later", metavar="SUBJECT", help="with --consumer: where messages wait for a late retry"),
+    arg("--confirm", action="store_true", help="wait for the confirmation of each ack"),
+    arg("--stop-timeout", type=seconds, default=STOP_TIMEOUT, help=_STOP),
+    arg("--http", metavar="[HOST:]PORT", help="serve /healthz, /readyz and /metrics there"),
+    arg("--child", type=int, help=argparse.SUPPRESS),
+)
+def run(options: Options) -> int:
+    """Run a worker pool.
+
+    SIGTERM and SIGINT stop: running handlers may end, the rest goes back; a third Ctrl-C kills. SIGHUP replaces the
+    processes one by one, with newly loaded code. A crashed process is started again, after 0.2 s to 30 s.
+    """
     if options.child is not None:
         return _work(options)
     if options.key and not options.group:
@@ -115,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
             endpoint.close()
 
 
-def _look(options: argparse.Namespace) -> None:
+def _look(options: Options) -> None:
     """Find here, in one sentence, what would end every process or lose a message later."""
     given = _given(options)
     pool_options = PoolOptions(**{name: value for name, value in given.items() if name != "key"})
@@ -156,7 +163,7 @@ def _stored(js: JetStream, subject: str) -> None:
 class _Limits:
     """Ends this process when it has handled enough messages, or when one took too long."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Options) -> None:
         self._most: int | None = options.max_tasks_per_child
         self._begun = 0
         self._lock = new_lock()
@@ -194,7 +201,7 @@ class _Limits:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _work(options: argparse.Namespace) -> int:
+def _work(options: Options) -> int:
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # is for the parent, and a closed terminal tells all of us
     limits = _Limits(options)
@@ -236,7 +243,7 @@ def _work(options: argparse.Namespace) -> int:
         return 0 if report.finished else 1
 
 
-def _given(options: argparse.Namespace) -> dict[str, Any]:
+def _given(options: Options) -> dict[str, Any]:
     """Options of the pool."""
     names = ("threads", "attempts", "retries", "backoff", "jitter", "dead_letter", "later", "confirm", "stop_timeout")
     given = {name: getattr(options, name) for name in names}
@@ -245,9 +252,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _pool(
-    nc: Any, options: argparse.Namespace, handler: Callable[[Any], Any], limits: _Limits
-) -> WorkerPool | GroupPool:
+def _pool(nc: Any, options: Options, handler: Callable[[Any], Any], limits: _Limits) -> WorkerPool | GroupPool:
     js, given = jetstream(nc, options), _given(options)
     if options.time_limit is not None:
         given["on_event"] = limits.event
@@ -256,7 +261,7 @@ def _pool(
     return groups.GroupPool(groups.open_group(js, options.stream, options.group), handler, **given)
 
 
-def _report(pool: WorkerPool | GroupPool, nc: Connection, options: argparse.Namespace, over: Gate) -> None:
+def _report(pool: WorkerPool | GroupPool, nc: Connection, options: Options, over: Gate) -> None:
     """Tell the parent how it goes; when that is gone, so are we."""
     told = False
     while not over.is_set():

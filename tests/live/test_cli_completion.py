@@ -47,7 +47,7 @@ def test_commands_and_options() -> None:
     assert words(nowhere, "-s", "x", "stream", "info", "ORDERS", "--js") == ["--json"]
     assert words(nowhere, "--tlsf") == ["--tlsfirst"]
     assert words(nowhere, "str", "li") == [], "other spellings are understood, not offered"
-    assert words(nowhere, "server", "report", "") == ["connections", "health", "jetstream"]
+    assert words(nowhere, "completion", "") == ["bash", "fish", "words", "zsh"]
     assert words(nowhere, "stream", "add", "X", "--discard", "n") == ["new"]
     assert words(nowhere, "nonsense", "") == words(nowhere, "")
     assert words(nowhere, "stream", "info", "X", "") == []

@@ -37,7 +37,7 @@ WAIT = 0.3
 
 #: path of a command -> the arguments with which it asks the server. FOLDER is one of its own.
 WAITS: dict[str, str] = {
-    "pub": "x y", "request": "x y", "req": "x y", "rtt": "", "next": f"S C --wait {WAIT}",
+    "pub": "x y", "request": "x y", "rtt": "", "next": f"S C --wait {WAIT}",
     "stream ls": "", "stream report": "", "stream info": "S", "stream state": "S", "stream add": "S --subjects x",
     "stream edit": "S --max-age 1h", "stream copy": "S T --source", "stream rm": "S -f", "stream purge": "S -f",
     "stream subjects": "S", "stream view": "S", "stream get": "S 1", "stream rmm": "S 1 -f", "stream seal": "S -f",
@@ -60,9 +60,6 @@ WAITS: dict[str, str] = {
     "dead ls": "", "dead report": "", "dead show": "1", "dead replay": "-f", "dead purge": "-f", "dead export": "",
     "dead adopt": "", "trace": "x", "latency": "--msgs 3", "check": "", "top": "--once --interval 0.01",
     "account info": "", "account backup": "FOLDER", "account restore": "BACKUPS",
-    "server ls": "", "server info": "", "server ping": "", "server report": "jetstream", "server kick": "7 x",
-    "server request kick": "7 x",
-    "server ldm": "7 x", "server reload": "x",
     **{
         f"{group}check {kind}": words
         for group in ("server ", "")
@@ -75,7 +72,7 @@ WAITS: dict[str, str] = {
 
 #: Exit status where it is another than 1. What asks all there are, and hears of none, cannot tell silence from absence.
 STATUS = {
-    **dict.fromkeys(("request", "req", "service ls", "service info", "service stats", "service ping"), 3),
+    **dict.fromkeys(("request", "service ls", "service info", "service stats", "service ping"), 3),
     **{
         f"{group}check {kind}": 2 if kind in ("connection", "request") else 3
         for group in ("server ", "")

@@ -49,9 +49,6 @@ def js(server: NatsServer) -> Iterator[JetStream]:
             context.delete_stream(name)
 
 
-SYSTEM = ("--user", "sys", "--password", "s")
-
-
 def test_requests_and_answers(server: NatsServer) -> None:
     command = [sys.executable, "-m", "jsclient", "reply", "cli.ask", "got {{request}}", "--count", "2"]
     with subprocess.Popen(command, env=environ(server.url), stdout=subprocess.PIPE, text=True) as process:
@@ -103,24 +100,6 @@ def test_events_and_traces(server: NatsServer, js: JetStream) -> None:
 def test_times(server: NatsServer) -> None:
     assert lines(cli(server, "rtt", "--json"))[0]["server"] == "alone"
     assert lines(cli(server, "latency", "--msgs", "50", "--json"))[0]["p50_us"] > 0
-
-
-def test_servers_through_the_system_account(server: NatsServer) -> None:
-    assert lines(cli(server, "server", "ls", "--json", *SYSTEM))[0]["server"]["name"] == "alone"
-    assert "alone" in cli(server, "server", "ls", *SYSTEM).stdout
-    assert "max payload" in cli(server, "server", "info", *SYSTEM).stdout
-    assert cli(server, "server", "ping", *SYSTEM).stdout.startswith("1 servers")
-    for what in ("jetstream", "connections", "health"):
-        report = cli(server, "server", "report", what, *SYSTEM)
-        assert report.returncode == 0, report.stderr
-        assert "alone" in report.stdout
-    refused = cli(server, "server", "ls")
-    assert refused.returncode == 2
-    assert "system account" in refused.stderr
-    if server.version >= (2, 10, 0):
-        with jsclient.connect(server.url, user="app", password="a", name="victim") as nc:
-            assert "kicked" in cli(server, "server", "kick", str(nc.client_id), "alone", *SYSTEM).stdout
-        assert cli(server, "server", "kick", "999999", "alone", *SYSTEM).returncode == 1
 
 
 def test_account_info(server: NatsServer, js: JetStream) -> None:

@@ -93,7 +93,7 @@ def test_a_light_command_imports_little(words: list[str], most: int) -> None:
 def test_a_command_imports_no_other_one(server: NatsServer) -> None:
     _, ours = imported("pub", "a", "b", "-s", server.url)
     commands = {name for name in ours if name.startswith("jsclient.cli.")}
-    assert commands == {f"jsclient.cli.{name}" for name in ("arguments", "commands", "core", "output")}
+    assert commands == {f"jsclient.cli.{name}" for name in ("arguments", "commands", "connection", "core", "output")}
     assert "jsclient.jetstream" not in ours
 
 

@@ -13,7 +13,7 @@ from tests.live.test_cli import cli
 
 import jsclient
 from jsclient.cli.commands import parser
-from jsclient.cli.stream_settings import changed, settings
+from jsclient.cli.settings import changed, given
 from jsclient.jetstream import JetStream, Placement, StreamConfig
 from jsclient.testing import NatsServer
 
@@ -102,7 +102,7 @@ def test_where_a_stream_is_placed_changes_in_parts() -> None:
 
     def placed(words: str) -> Placement | None:
         options = parser().parse_args(["stream", "edit", "S", *shlex.split(words)])
-        return changed(config, settings(options)).placement
+        return changed(config, given(options, StreamConfig)).placement
 
     assert placed("--description d") == here
     assert placed("--cluster D") == Placement(cluster="D", tags=["a"])
