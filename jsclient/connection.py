@@ -17,6 +17,7 @@ from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.session import CLOSE_FLUSH
+from jsclient._engine.sinks import AppSubscription
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
@@ -272,10 +273,11 @@ class Connection:
             callback = handling(engine.options.instrumentation, callback)
         mailbox = Mailbox(pending_messages, pending_bytes, awaited=callback is None)
         table = engine.subscriptions
-        subscription = Subscription(self, engine, table.next_sid(), subject, queue, mailbox, callback, thread == "own")
-        subscription.max_messages = max_messages
-        table.add(subscription)
-        engine.takers.enter(subscription)
+        core = AppSubscription(engine, table.next_sid(), subject, queue, mailbox)
+        core.max_messages = max_messages
+        subscription = Subscription(self, core, callback, thread == "own")
+        table.add(core)
+        engine.takers.enter(core)
         return subscription
 
     @arguments

@@ -1,23 +1,32 @@
-"""Subscriptions of layers above: an inbox with a mailbox, or a sink on the reader thread; and what all have."""
+"""The kinds of subscriptions that the table holds: of the application, an inbox with a mailbox, or a sink on the
+reader thread; and what all have."""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import math
 import time
-from collections.abc import Collection
+import weakref
+from collections.abc import Callable, Collection
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
+from jsclient._engine.strands import Strand, Strands
+from jsclient._engine.takers import Taker
 from jsclient._engine.taking import read_messages
+from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
+from jsclient.instruments import taking
 from jsclient.message import Msg
 from jsclient.states import LinkEvent, Wake
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient.subscription import Subscription
     from protocol.frames import Frame
 
 CANCEL_SLICE: Final = 0.05
@@ -28,23 +37,23 @@ class BaseSubscription:
     """What every subscription has: a sid, a subject, a mailbox that the reader fills, a way to end."""
 
     def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
-        self.engine = engine
+        self.engine: LiveEngine = engine
         """For layers."""
-        self.sid = sid
+        self.sid: bytes = sid
         """For layers."""
-        self.subject = subject
+        self.subject: str = subject
         """As it was subscribed to."""
-        self.queue = queue
+        self.queue: str = queue
         """Its queue group; "" when it has none."""
-        self.mailbox = mailbox
+        self.mailbox: Mailbox = mailbox
         """For layers."""
         self.received: int = 0
         """Messages that came so far, dropped ones included."""
-        self.counted_from = 0  #: For layers: `received` when the present link was told of it
-        self.link = 0  #: For layers: the number of that link
+        self.counted_from: int = 0  #: For layers: `received` when the present link was told of it
+        self.link: int = 0  #: For layers: the number of that link
         self.max_messages: int | None = None
         """It ends after so many; None: it does not. Set by `unsubscribe`."""
-        self.unsubscribed = False  #: For layers: the server was told: no SUB again after a reconnect
+        self.unsubscribed: bool = False  #: For layers: the server was told: no SUB again after a reconnect
 
     def __len__(self) -> int:
         return len(self.mailbox)
@@ -54,6 +63,10 @@ class BaseSubscription:
 
     def __reduce__(self) -> Any:
         return self.engine.refuse_pickle(self)
+
+    def public(self) -> Any:
+        """The object that callbacks and events name."""
+        return self
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
         self.received = self.received + len(messages)
@@ -70,6 +83,153 @@ class BaseSubscription:
     def end(self, reason: BaseException) -> None:
         """The connection is closed."""
         self.mailbox.close(reason)
+
+
+class AppSubscription(BaseSubscription, Taker):
+    """A subscription of the application, as its connection holds it: the sink of its messages.
+
+    The user's Subscription holds this one. Nothing here holds that one unless it has a callback: so the garbage
+    collector takes it when the program does not hold it any more, and it unsubscribes.
+    """
+
+    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+        super().__init__(engine, sid, subject, queue, mailbox)
+        self.strand: Strand | None = None  # its callback
+        self.ended: bool = False
+        self._public: Callable[[], Subscription | None] = lambda: None
+        if engine.options.instrumentation is not None:
+            self.wait = taking(engine.options.instrumentation, self.wait)  # type: ignore[method-assign]
+
+    def held_by(self, public: Subscription, callback: Callable[[Msg], Any] | None, own_thread: bool) -> None:
+        """Know the object that the application holds. With a callback this keeps it alive."""
+        if callback is None:
+            self._public = weakref.ref(public)
+            return
+        self._public = lambda: public
+        pool = Strands(self.engine, own=self) if own_thread else self.engine.strands
+        self.strand = Strand(self, public.connection, callback, pool)
+
+    def public(self) -> Subscription:
+        """The object for callbacks and events: a new one if the first was collected just now."""
+        public = self._public()
+        if public is not None:
+            return public
+        made: Subscription = import_module("jsclient.subscription").Subscription(self.engine.connection, self)
+        return made
+
+    def collected(self) -> None:
+        """Nobody holds the public one any more. A finalizer runs anywhere, so another thread does the work."""
+        if not self.closed:
+            self.engine.clock.call_soon(self._abandon)
+
+    def _abandon(self) -> None:
+        if self.engine.subscriptions.sinks.get(self.sid) is self:
+            with contextlib.suppress(errors.JsClientError):
+                self.close(discard=True)
+
+    # --- the reader's side ------------------------------------------------------------------------------
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        limit = self.max_messages
+        if limit is not None:
+            messages = messages[: max(limit - self.received, 0)]
+        self.received: int = self.received + len(messages)
+        if not self.mailbox.put_many(messages, nbytes):
+            self.engine.telling.report_slow_consumer(self)
+        limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile, and not seen what we count
+        if limit is not None and self.received >= limit:
+            self.engine.remove_subscription(self)
+            self.mailbox.close(closed_subscription(self.subject))
+            if self.strand is not None:
+                self.strand.ended()
+        if self.strand is not None:
+            self.strand.messages_came()
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        if self.strand is not None:
+            self.strand.ended()
+
+    # --- taking -----------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None, cancel: Cancel | None = None) -> Any:
+        """The next message; None after the timeout. Raises why it was closed once it is closed and empty."""
+        if timeout != 0 and waiting.on_reader():
+            raise errors.Reentered("next on the reader thread of a connection would wait for itself")
+        if self.mailbox.closed is None:
+            self.engine.check_usable()
+            self.engine.flush_outbox()
+        deadline = Deadline(timeout)
+        while True:
+            if cancel is None:
+                item = self.mailbox.get(deadline.remaining() if timeout else timeout)
+            else:
+                cancel.check()
+                item = self.mailbox.get(deadline.at_most(CANCEL_SLICE))
+                if item is None and not deadline.expired():
+                    continue
+            if not isinstance(item, Wake):
+                return item
+
+    # --- ending -----------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after its end. The application can still take what it holds."""
+        return self.mailbox.closed is not None
+
+    def end(self, reason: BaseException) -> None:
+        # After close() no callback is called any more.
+        self.mailbox.close(reason, discard=self.strand is not None)
+        if self.strand is not None:
+            self.strand.ended()
+
+    def close(self, discard: bool) -> None:
+        """End it. `discard` also throws away what it holds."""
+        if not self.ended:
+            self.ended = True
+            self.engine.remove_subscription(self, tell_server=True)
+        self.mailbox.close(closed_subscription(self.subject), discard=discard)
+        if self.strand is not None:
+            self.strand.ended()
+
+    def begin_drain(self) -> None:
+        self.withdraw()
+
+    def withdraw(self) -> bool:
+        """UNSUB, and go on receiving what the server sent before it; False when nothing comes any more."""
+        if self.ended or self.closed:
+            return False
+        self.ended = True
+        self.engine.remove_subscription(self, tell_server=True, keep_sink=True)
+        return True
+
+    def all_received(self) -> None:
+        """Nothing more comes: iterators end with what is there."""
+        self.engine.remove_subscription(self)
+        self.mailbox.close(closed_subscription(self.subject))
+
+    def runs_here(self) -> bool:
+        return self.strand is not None and self.strand.runs_here()
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        """Wait for the application to take what is left; without a callback that is other threads' work."""
+        if self.runs_here():
+            return  # a callback drains its own subscription: what is left comes after it returns
+        if self.strand is not None:
+            drained = self.strand.wait_idle(deadline, lambda: self.engine.closed)
+            self.strand.ended()
+        else:
+            while self.mailbox.items and not deadline.expired() and not self.engine.closed:
+                time.sleep(deadline.at_most(0.005))
+            drained = not self.mailbox.items
+        if not drained:
+            left = len(self.mailbox)
+            self.mailbox.close(closed_subscription(self.subject), discard=True)
+            raise errors.DrainTimeout(
+                f"{self.subject!r} was not drained in time: {left} messages were thrown away. Give it more "
+                "time, or take messages faster."
+            )
 
 
 INBOX_SLACK: Final = 1024

@@ -30,15 +30,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
-from jsclient._engine.mailbox import Mark, MarkMet
+from jsclient._engine.mailbox import Mailbox, Mark, MarkMet
 from jsclient._engine.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.sinks import AppSubscription
+    from jsclient.connection import Connection
     from jsclient.message import Msg
-    from jsclient.subscription import Subscription
 
 log = logging.getLogger("jsclient.subscription")
 
@@ -58,14 +59,17 @@ NO_THREAD_PAUSE: Final = 0.1
 class Strand:
     """The callback of one subscription."""
 
-    __slots__ = ("_callback", "_drained", "_mailbox", "_pool", "_subscription", "_turn", "worker")
+    __slots__ = ("_callback", "_connection", "_drained", "_mailbox", "_pool", "_subscription", "_turn", "worker")
 
-    def __init__(self, subscription: Subscription, callback: Callable[[Msg], Any], pool: Strands) -> None:
-        self._subscription = subscription
-        self._callback = callback
-        self._pool = pool
-        self._mailbox = subscription.mailbox
-        self._turn = [True]  # `pop` takes it and `append` gives it back, each in one step
+    def __init__(
+        self, subscription: AppSubscription, connection: Connection, callback: Callable[[Msg], Any], pool: Strands
+    ) -> None:
+        self._subscription: AppSubscription = subscription
+        self._connection: Connection = connection
+        self._callback: Callable[[Msg], Any] = callback
+        self._pool: Strands = pool
+        self._mailbox: Mailbox = subscription.mailbox
+        self._turn: list[bool] = [True]  # `pop` takes it and `append` gives it back, each in one step
         self._drained: waiting.Gate | None = None
         self.worker: int = 0  # the thread in which the callback runs now
 
@@ -96,7 +100,7 @@ class Strand:
         self.worker = threading.get_ident()
         mailbox, callback, pool = self._mailbox, self._callback, self._pool
         popleft, engine = mailbox.popleft, pool.engine
-        connection = self._subscription.connection
+        connection = self._connection
         while True:
             for _ in range(SLICE):
                 try:
@@ -156,10 +160,10 @@ class Strand:
 class Strands:
     """A pool of worker threads for the callbacks of one connection, or (`own`) of one subscription."""
 
-    def __init__(self, engine: LiveEngine, own: Subscription | None = None) -> None:
+    def __init__(self, engine: LiveEngine, own: AppSubscription | None = None) -> None:
         self.returned = 0  # callbacks that have returned: a sign of life
-        self.engine = engine
-        self._own = own  # the subscription, if it has a thread to itself
+        self.engine: LiveEngine = engine
+        self._own: AppSubscription | None = own  # the subscription, if it has a thread to itself
         self._line: deque[Strand] = deque()
         self._idle: deque[waiting.Ticket[Any]] = deque()
         self._waking = False

@@ -20,8 +20,8 @@ from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.sinks import AppSubscription, BaseSubscription
     from jsclient.connection import Connection
-    from jsclient.subscription import Subscription
 
 log = logging.getLogger("jsclient.connection")
 
@@ -135,21 +135,22 @@ class Telling:
         for events in self._open_streams() if last else ():
             events.close()
 
-    def report_error(self, error: BaseException, subscription: Any) -> None:
+    def report_error(self, error: BaseException, subscription: BaseSubscription | None) -> None:
         """To `on_error` and the streams of events, or to the log when there is neither."""
         heard = self._callbacks["on_error"] is not None or self._streams
         if heard or self._instrument is not None:
-            self.tell(ConnectionEvent("error", error, subscription), error, subscription)
+            public = None if subscription is None else subscription.public()
+            self.tell(ConnectionEvent("error", error, public), error, public)
         if not heard:
             where = f" (subscription {subscription.subject!r})" if subscription is not None else ""
             log.error("%s%s", errors.brief(error), where, exc_info=error)
 
-    def report_slow_consumer(self, subscription: Subscription) -> None:
+    def report_slow_consumer(self, subscription: AppSubscription) -> None:
         self.slow_consumers += 1
         error = errors.SlowConsumer(
-            f"messages on {subscription.subject!r} are dropped: {subscription.pending} wait to be taken",
+            f"messages on {subscription.subject!r} are dropped: {len(subscription)} wait to be taken",
             subscription.subject,
-            subscription.dropped,
+            subscription.mailbox.dropped,
         )
         self.report_error(error, subscription)
 

@@ -29,6 +29,7 @@ from jsclient.hints import given, wanted
 from jsclient.instruments import handling
 from jsclient.services.models import EndpointInfo, EndpointStats
 from jsclient.services.request import MAX_TEXT, Request, shortened, text_of
+from jsclient.subscription import core_of
 from jsclient.threads import Thread, start_all
 from protocol.described import described
 
@@ -169,9 +170,9 @@ class Endpoint(Taker):
         except (NatsConnectionError, TimedOut):
             return
         assert self._subscription is not None
-        refused = self._subscription.mailbox.closed
-        if isinstance(refused, (PermissionViolation, MaxSubscriptionsExceeded)):
-            self._subscription.mailbox.raise_closed()
+        mailbox = core_of(self._subscription).mailbox
+        if isinstance(mailbox.closed, (PermissionViolation, MaxSubscriptionsExceeded)):
+            mailbox.raise_closed()
 
     def _work(self) -> None:
         assert self._subscription is not None
@@ -289,7 +290,7 @@ class Endpoint(Taker):
     def end(self, reason: ConnectionClosed) -> None:
         self._closing = True
         if self._subscription is not None:
-            self._subscription.mailbox.close(reason, discard=True)
+            core_of(self._subscription).mailbox.close(reason, discard=True)
 
     def runs_here(self) -> bool:
         return threading.current_thread() in self._threads

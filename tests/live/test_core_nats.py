@@ -106,7 +106,7 @@ def test_no_responders_and_timeouts(nc: jsclient.Connection) -> None:
         nc.request("nobody", timeout=5)
     assert caught.value.subject == "nobody"
     assert time.monotonic() - started < 1
-    nc.subscribe("silent")
+    nc.subscribe("silent", lambda message: None)
     with pytest.raises(errors.RequestTimeout):
         nc.request("silent", timeout=0.1)
     with pytest.raises(ValueError, match="timeout"):

@@ -16,8 +16,11 @@ import pytest
 from tests.engines import live_engine
 
 import jsclient
+from jsclient import errors
 from jsclient.coordination import Lock, lease_bucket
+from jsclient.instruments import Instrumentation, Operation
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.advisories import StreamAction
 from jsclient.keyvalue import create_key_value, key_value
 from jsclient.objectstore import create_object_store, object_store
 from jsclient.services import ServiceConfig, add_service
@@ -252,3 +255,109 @@ def test_dropped_events_are_collected(server: NatsServer) -> None:
         assert known() is None
         nc.force_reconnect()
         wait_until(lambda: nc.is_connected, 5)
+
+
+def table(nc: jsclient.Connection) -> int:
+    return nc.stats().subscriptions
+
+
+class Silent(Instrumentation):
+    def begin(self, operation: Operation) -> Any:
+        return None
+
+
+@pytest.mark.parametrize("instrumentation", [None, Silent()], ids=["plain", "instrumented"])
+def test_a_dropped_subscription_unsubscribes(server: NatsServer, instrumentation: Instrumentation | None) -> None:
+    with jsclient.connect(server.url, instrumentation=instrumentation) as nc:
+        before = table(nc)
+        sub = nc.subscribe("dropped")
+        nc.publish("dropped", b"1")
+        assert sub.next(5).data == b"1"
+        nc.publish("dropped", b"2")
+        nc.publish("dropped", b"3")
+        for message in sub:
+            assert message.data == b"2"
+            break
+        assert table(nc) == before + 1
+        del sub
+        wait_until(lambda: table(nc) == before, 5)
+        nc.flush()
+        with pytest.raises(errors.NoResponders), jsclient.connect(server.url) as other:
+            other.request("dropped", b"", timeout=5)
+
+
+def test_a_dropped_subscription_with_a_callback_goes_on(server: NatsServer) -> None:
+    got: queue.Queue[bytes] = queue.Queue()
+    with jsclient.connect(server.url) as nc:
+        nc.subscribe("called", lambda message: got.put(message.data))
+        gc.collect()
+        nc.publish("called", b"x")
+        assert got.get(timeout=5) == b"x"
+
+
+def test_what_takes_from_a_subscription_keeps_it(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        before = table(nc)
+        take = nc.subscribe("kept").next
+        messages = iter(nc.subscribe("kept"))
+        gc.collect()
+        nc.publish("kept", b"x")
+        assert take(5).data == next(messages).data == b"x"
+        del take, messages
+        wait_until(lambda: table(nc) == before, 5)
+
+
+def test_dropped_advisories_unsubscribe(server: NatsServer) -> None:
+    got: queue.Queue[Any] = queue.Queue()
+    with jsclient.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.account_info()  # opens the inbox of requests
+        before = table(nc)
+        advisories = js.advisories(StreamAction)
+        js.advisories(StreamAction, callback=got.put)
+        js.create_stream(StreamConfig(name="A", subjects=["a.>"], storage="memory"))
+        assert advisories.next(5).stream == "A"
+        del advisories
+        wait_until(lambda: table(nc) == before + 1, 5)
+        gc.collect()
+        js.delete_stream("A")
+        assert [got.get(timeout=5).action for _ in range(2)] == ["create", "delete"]
+
+
+def test_events_name_the_subscription_that_the_program_holds(server: NatsServer) -> None:
+    told: queue.Queue[Any] = queue.Queue()
+    with jsclient.connect(server.url, on_error=lambda nc, error, sub: told.put(sub)) as nc:
+        sub = nc.subscribe("slow", pending_messages=1)
+        for _ in range(3):
+            nc.publish("slow", b"x")
+        assert told.get(timeout=5) is sub
+        sub.when_closed(told.put)
+        sub.close()
+        assert told.get(timeout=5) is sub
+
+
+def test_a_subscription_that_is_dropped_while_it_is_told_of_is_named(server: NatsServer) -> None:
+    """Its error is told on another thread, when it may be gone."""
+    told: queue.Queue[Any] = queue.Queue()
+    with jsclient.connect(server.url, on_error=lambda nc, error, sub: told.put(sub.subject)) as nc:
+        before = table(nc)
+        sub = nc.subscribe("gone", pending_messages=1)
+        with jsclient.connect(server.url) as other:
+            for _ in range(3):
+                other.publish("gone", b"x")
+            del sub
+        assert told.empty() or told.get(timeout=5) == "gone"
+        wait_until(lambda: table(nc) == before, 5)
+
+
+def test_subscriptions_that_the_garbage_collector_takes_unsubscribe(server: NatsServer) -> None:
+    """Each in a circle, so that their finalizers run wherever the collector does."""
+    with jsclient.connect(server.url) as nc:
+        before = table(nc)
+        for number in range(500):
+            circle: list[Any] = [nc.subscribe(f"circle.{number}")]
+            circle.append(circle)
+        del circle
+        gc.collect()
+        wait_until(lambda: table(nc) == before, 10)
+        assert nc.is_connected

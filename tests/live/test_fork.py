@@ -390,7 +390,7 @@ def test_a_call_beneath_a_handler_that_forks_ends_in_the_child(server: NatsServe
     main = threading.get_ident()
     read, write = os.pipe()
     with jsclient.connect(server.url) as nc:
-        nc.subscribe("wait.deaf")
+        nc.subscribe("wait.deaf", lambda message: None)
         nc.flush()
         children: list[int] = []
 

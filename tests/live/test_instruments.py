@@ -177,11 +177,12 @@ def test_outages_and_slow_consumers(server: NatsServer, recorder: Recorder) -> N
         nc.flush()
         proxy.cut()
         wait_until(lambda: recorder.of("reconnect") == [("", "ok")])
-        nc.subscribe("slow", pending_messages=1)
+        slow = nc.subscribe("slow", pending_messages=1)
         nc.flush()
         for _ in range(10):
             nc.publish("slow", b"x")
         wait_until(lambda: recorder.of("slow consumer") == [("slow", "SlowConsumer")])
+        assert slow.dropped
 
 
 def test_an_instrument_that_fails_harms_nobody(server: NatsServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -60,11 +60,12 @@ DOORS: dict[str, Callable[[jsclient.Connection], Any]] = {
 @pytest.mark.parametrize("door", DOORS)
 def test_what_needs_another_subscription_is_told_at_once(server: NatsServer, door: str) -> None:
     with jsclient.connect(server.url, on_error=lambda *_: None) as nc:
-        full(nc)
+        held = full(nc)
         start = time.monotonic()
         with pytest.raises(errors.MaxSubscriptionsExceeded):
             DOORS[door](nc)
         assert time.monotonic() - start < 5
+        assert len(held) == LIMIT
 
 
 def test_publishes_and_requests_work_again_once_there_is_room(server: NatsServer) -> None:

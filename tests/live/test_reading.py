@@ -36,7 +36,7 @@ def ask_until_borrowed(nc: jsclient.Connection, subject: str = "read.echo") -> N
 def echo(server: NatsServer) -> Iterator[jsclient.Connection]:
     with jsclient.connect(server.url) as other:
         other.subscribe("read.echo", lambda message: message.respond(message.data))
-        other.subscribe("read.silent")
+        other.subscribe("read.silent", lambda message: None)
         other.flush()
         yield other
 

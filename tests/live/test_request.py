@@ -43,7 +43,7 @@ def test_no_responders_fails_at_once(pair: Any) -> None:
 
 def test_timeouts(pair: Any) -> None:
     nc, other = pair
-    other.subscribe("silent")
+    other.subscribe("silent", lambda message: None)
     other.flush()
     with pytest.raises(errors.RequestTimeout, match=r"0\.05"):
         nc.request("silent", timeout=0.05)
@@ -157,7 +157,7 @@ def test_many_replies_from_nobody(pair: Any) -> None:
     nc, other = pair
     with pytest.raises(errors.NoResponders):
         list(nc.request_many("nobody", timeout=30))
-    other.subscribe("mute")
+    other.subscribe("mute", lambda message: None)
     other.flush()
     assert list(nc.request_many("mute", timeout=0.05)) == []
 

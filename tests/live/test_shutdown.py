@@ -52,7 +52,7 @@ def blocking_calls(nc: jsclient.Connection) -> dict[str, Callable[[], Any]]:
     js = JetStream(nc)
     js.create_or_update_stream(StreamConfig(name="BLOCK", subjects=["block.js"]))
     consumer = js.create_or_update_consumer("BLOCK", ConsumerConfig(durable_name="c"))
-    nc.subscribe("block.silent")
+    nc.subscribe("block.silent", lambda message: None)
     nc.flush()
     return {
         "next": lambda: sub.next(timeout=60),
@@ -211,7 +211,7 @@ def test_close_releases_who_waits_for_a_reconnect(proxy: Proxy, call: str) -> No
 def test_requests_that_begin_during_close_do_not_hang(server: NatsServer) -> None:
     for _ in range(5):
         nc = jsclient.connect(server.url)
-        nc.subscribe("silent")
+        nc.subscribe("silent", lambda message: None)
         nc.flush()
 
         def ask(nc: jsclient.Connection = nc) -> None:

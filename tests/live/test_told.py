@@ -253,9 +253,9 @@ def test_too_many_subscriptions_are_an_error_of_their_own() -> None:
     told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
     with NatsServer("max_subscriptions: 1\n", jetstream=False) as full:
         with jsclient.connect(full.url, on_error=lambda _, error, __: told.put(error)) as nc:
-            nc.subscribe("a")
-            nc.subscribe("b")
+            held = [nc.subscribe("a"), nc.subscribe("b")]
             assert isinstance(told.get(timeout=20), errors.MaxSubscriptionsExceeded)
+            assert [sub.subject for sub in held if not sub.closed] == ["a"]
             nc.flush()  # and the link stays
 
 
