@@ -2,7 +2,7 @@
 
     js = JetStream(nc, codec=codecs.JSON)
     js.publish("orders.new", Order(id=1, total=9.5))        # a msgspec Struct, dataclass, attrs class, dict ...
-    for msg in consumer.fetch(10, decode=Order):
+    for msg in consumer.typed(Order).fetch(10):
         print(msg.value.total)                              # an Order, checked against its fields
 
 JSON and MSGPACK are built on msgspec. Anything else is an object with the two functions of `Codec`.
@@ -106,7 +106,7 @@ def decoder(codec: Codec, type: type[T]) -> Callable[[bytes], T]:
     """What turns bytes into this type with this codec, and raises whatever the codec raises. Raises ConfigError for
     what is no type, or none that the codec knows."""
     if isinstance(type, (str, bytes)):
-        raise ConfigError(f"decode is a type, not {type!r:.80}")
+        raise ConfigError(f"values have a type, not {type!r:.80}")
     made: Callable[[bytes], T]
     try:
         made = _decoder(codec, type) if _is_hashable(codec, type) else _make(codec, type)

@@ -40,8 +40,8 @@ SHARED = {
     "pending_messages": "Messages that may wait for the handler; more are dropped, and SlowConsumer is told.",
     "pending_bytes": "Bytes that may wait for the handler; more are dropped, and SlowConsumer is told.",
     "on_bad": (
-        'What becomes of a message that `decode` cannot decode. Default "raise": reading its `value` raises\n'
-        "DecodeFailed. See `messages` of the class for the others."
+        'What becomes of a message that cannot be decoded. Default "raise": reading its `value` raises\n'
+        "DecodeFailed. See `Consumer.typed` for the others."
     ),
     "direction": '"up" (from the client to the server), "down", or "both".',
     "reset": "True: the cut is an RST, which loses what was under way. Default False: a FIN.",

@@ -95,7 +95,7 @@ class Env:
         self.read = self.consumer.read_until(10**9, timeout=TIMEOUT)
         self.push = self.stream.push_consumer("p")
         self.messages = list(self.stream.consumer("full").fetch(15, 5))
-        self.typed = list(self.stream.consumer("full").fetch(8, 5, decode=dict))
+        self.typed = list(self.stream.consumer("full").typed(dict).fetch(8, 5))
         self.ordered = self.stream.ordered_consumer()
         with contextlib.suppress(errors.NoMessages):
             self.ordered.next(1)

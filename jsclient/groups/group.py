@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
 from jsclient import errors, keyvalue
+from jsclient.codecs import OnBad
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.groups import config
 from jsclient.groups.config import Filter, Group
+from jsclient.groups.message import G, TypedGroupMessage
 from jsclient.jetstream import ConsumerInfo, JetStream, StreamConfig, StreamSource, SubjectTransform
 from jsclient.jetstream.api import names
+from jsclient.jetstream.consuming.typed import Values, values_of, with_values
 from jsclient.shared_options import with_shared_options
 from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue
+
+T = TypeVar("T")
 
 SINCE: Final = (2, 11)
 ATTEMPTS: Final = 10
@@ -64,7 +69,7 @@ class Lag:
 
 
 @with_shared_options
-class PartitionedGroup:
+class PartitionedGroup(Generic[G]):
     """A group by name. Made by `create_elastic`, `create_static` or `open_group`; thread-safe, holds nothing open.
 
     In an *elastic* group messages of the stream are copied into a stream of the group's own, with the number of their
@@ -86,6 +91,18 @@ class PartitionedGroup:
         """Under which its configuration is stored."""
         self.kv: KeyValue = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if elastic else config.STATIC_BUCKET)
         """For layers."""
+        self._values: Values[Any] | None = None
+
+    @arguments
+    def typed(
+        self, type: type[T], *, on_bad: OnBad = "raise", dead_letter: str | None = None
+    ) -> PartitionedGroup[TypedGroupMessage[T]]:
+        """The same group, of messages with a `value` of a type: `GroupPool(group.typed(Order), handler)`.
+
+        Sends nothing. Options as for `Consumer.typed`; of a message that cannot be decoded becomes what a WorkerPool
+        makes of it.
+        """
+        return with_values(self, values_of(self.js, type, on_bad, dead_letter))  # type: ignore[no-any-return]
 
     @property
     def work_stream(self) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TypeVar as _TypeVar
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
-from jsclient.jetstream.consuming.typed import Reading
+from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import UNREAD, value_of
 from jsclient.shared_options import with_shared_options
 
-T = TypeVar("T")
+T = _TypeVar("T")
 
 
 class Fence(NamedTuple):
@@ -61,25 +62,33 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
 
 @with_shared_options
 class TypedGroupMessage(GroupMessage, Generic[T], gc=False, eq=False):
-    """The same with a value: what the handler of `GroupPool(decode=...)` gets."""
+    """The same with a value: what the handler of `GroupPool(group.typed(Order), handler)` gets."""
 
-    _reading: Any = None
+    _values: Any = None
     _value: Any = UNREAD
 
     @property
     def value(self) -> T:
-        """The decoded payload, of the type given as `decode`."""
+        """The decoded payload, of the type given to `typed`."""
         value = self._value
         return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedGroupMessage[T]:
         """As of every message; the next one has a value, too."""
         found = GroupMessage.ack_next(self, timeout)
-        return TypedGroupMessage(found.msg, found.connection, epoch=self.epoch, _reading=self._reading)
+        return TypedGroupMessage(found.msg, found.connection, epoch=self.epoch, _values=self._values)
 
 
-def of_member(message: JetStreamMsg, epoch: int, reading: Reading[Any] | None = None) -> GroupMessage:
+def of_member(message: JetStreamMsg, epoch: int, values: Values[Any] | None = None) -> GroupMessage:
     """A message of the member's consumer as its handler sees it."""
-    if reading is None:
+    if values is None:
         return GroupMessage(message.msg, message.connection, epoch=epoch)
-    return TypedGroupMessage(message.msg, message.connection, epoch=epoch, _reading=reading)
+    return TypedGroupMessage(message.msg, message.connection, epoch=epoch, _values=values)
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    G = TypeVar("G", bound=GroupMessage, covariant=True, default=GroupMessage)
+else:
+    G = _TypeVar("G", covariant=True)

@@ -9,13 +9,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
 from jsclient import errors, handlers, nuid, waiting
 from jsclient._engine import Taker, wait_for
-from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -23,12 +22,14 @@ from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
 from jsclient.groups.left_behind import LeftBehind
 from jsclient.groups.membership import Membership
+from jsclient.groups.message import GroupMessage
 from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
 from jsclient.hints import Unpack
 from jsclient.instruments import handling
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStreamMsg
+from jsclient.jetstream.consuming.typed import values_in
 from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
@@ -39,15 +40,14 @@ from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import BY_HANDLER, Settler
 from jsclient.workers.signals import StopSignals
-from jsclient.workers.typed import pool_reading, typed_handler
+from jsclient.workers.typed import typed_handler, with_dead_letter
 
 if TYPE_CHECKING:
     from jsclient._engine import Engine
     from jsclient.connection import Connection
-    from jsclient.groups.message import TypedGroupMessage
-    from jsclient.jetstream.consuming.typed import Reading
+    from jsclient.jetstream.consuming.typed import Values
 
-T = TypeVar("T")
+T = TypeVar("T", bound=GroupMessage)
 
 log: logging.Logger = logging.getLogger("jsclient.groups")
 
@@ -86,28 +86,15 @@ class GroupPool(Taker):
     `ack_wait` (30 s), `max_ack_pending` (twice the threads) and `priority_timeout` (5 s) go into the member's consumer.
     A partition that is taken away is given up when its running handlers have ended: after `hand_over_timeout` seconds
     at the latest, if set, with an event "order lost". `on_event` also gets "working", "waiting", "joining",
-    "handing over" and "lost pin", without a message. `decode=Order` gives messages a `value`, as in a WorkerPool.
+    "handing over" and "lost pin", without a message. `GroupPool(group.typed(Order), handler)` gives messages a `value`,
+    as in a WorkerPool.
     """
 
-    @overload
     def __init__(
-        self, group: PartitionedGroup, handler: Callable[[Any], Any], **options: Unpack[GroupPoolDict]
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        group: PartitionedGroup,
-        handler: Callable[[TypedGroupMessage[T]], Any],
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        **options: Unpack[GroupPoolDict],
-    ) -> None: ...
-
-    def __init__(self, group: PartitionedGroup, handler: Callable[[Any], Any], **options: Any) -> None:
+        self, group: PartitionedGroup[T], handler: Callable[[T], Any], **options: Unpack[GroupPoolDict]
+    ) -> None:
         handlers.required(handler, "the handler")
-        self.group = group
+        self.group: PartitionedGroup[Any] = group
         """The group that it is a member of."""
         self.connection: Connection = group.js.nc
         """Its connection."""
@@ -117,12 +104,12 @@ class GroupPool(Taker):
         """For layers."""
         self.options: PoolOptions
         """For layers."""
-        self.terms, self.options = _options(options)
-        self.handler: Callable[[Any], Any] = handling(
-            self.connection.options.instrumentation, typed_handler(handler, self.options)
-        )
+        self.values: Values[Any] | None = values_in(group)
         """For layers."""
-        self.reading: Reading[Any] | None = pool_reading(group.js, self.options)
+        self.terms, self.options = _options(dict(options), self.values)
+        self.handler: Callable[[Any], Any] = handling(
+            self.connection.options.instrumentation, typed_handler(handler, self.values, batches=False)
+        )
         """For layers."""
         require(group.js)
         self._config = group.config()
@@ -580,7 +567,7 @@ class GroupPool(Taker):
         return self.engine.refuse_pickle(self)
 
 
-def _options(given: dict[str, Any]) -> tuple[MemberOptions, PoolOptions]:
+def _options(given: dict[str, Any], values: Values[Any] | None) -> tuple[MemberOptions, PoolOptions]:
     own = {field.name for field in attrs.fields(MemberOptions)}
     refused = {"batch", "manual", "group", "max_prefetch", "later"} & set(given)
     if refused:
@@ -588,6 +575,7 @@ def _options(given: dict[str, Any]) -> tuple[MemberOptions, PoolOptions]:
     try:
         terms = MemberOptions(**{name: value for name, value in given.items() if name in own})
         options = PoolOptions(**{"key": _subject, **{n: value for n, value in given.items() if n not in own}})
+        options = with_dead_letter(options, values)
     except TypeError as error:
         raise errors.ConfigError(f"{error}; see GroupPool") from None
     if options.key is None:
@@ -597,7 +585,7 @@ def _options(given: dict[str, Any]) -> tuple[MemberOptions, PoolOptions]:
     return terms, options
 
 
-def _replicas(group: PartitionedGroup) -> int:
+def _replicas(group: PartitionedGroup[Any]) -> int:
     try:
         info = group.js.stream(group.work_stream).cached_info
     except errors.StreamNotFound as error:

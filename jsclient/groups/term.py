@@ -87,7 +87,7 @@ class Term:
     def _take(self) -> None:
         try:
             for message in self._messages:
-                self._arrived(of_member(message, self.epoch, self.pool.reading))
+                self._arrived(of_member(message, self.epoch, self.pool.values))
         except BaseException as error:
             self.error = error
         finally:

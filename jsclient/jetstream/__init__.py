@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     )
     from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.consuming.push_intake import PushOptionsDict
-    from jsclient.jetstream.consuming.typed import TypedMessages
     from jsclient.jetstream.consuming.typed_message import TypedMsg
     from jsclient.jetstream.counters import CounterEntry, Counters, counter_sources, counter_value
     from jsclient.jetstream.message import JetStreamMsg, Metadata
@@ -118,7 +117,6 @@ _LATER = {
     "Paused": "consuming.pull_options",
     "PullOptions": "consuming.pull_options",
     "PushConsumer": "consuming.push",
-    "TypedMessages": "consuming.typed",
     "TypedMsg": "consuming.typed_message",
     "double_ack_many": "consuming.double_ack",
     "trace": "tracing",
@@ -236,7 +234,6 @@ __all__ = [
     "StreamState",
     "SubjectTransform",
     "Tier",
-    "TypedMessages",
     "TypedMsg",
     "counter_sources",
     "counter_value",

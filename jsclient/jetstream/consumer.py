@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jsclient import checks, declared, errors, handlers, hints
 from jsclient.cancel import Cancel
@@ -35,39 +35,32 @@ from jsclient.jetstream.consuming.pull_options import (
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, check_number, terms_for
 from jsclient.jetstream.consuming.pull_source import PullSource
-from jsclient.jetstream.consuming.typed import (
-    Reading,
-    SiftedMessages,
-    TypedMessages,
-    fetched,
-    reading_of,
-    refuse_without_decode,
-    typed_iterator,
-)
+from jsclient.jetstream.consuming.typed import Values, fetched, values_of, with_policy, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.finite import FiniteRead
-    from jsclient.jetstream.consuming.typed_reads import TypedFiniteRead
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream", "TypedFiniteRead")
+hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream")
 
 
 T = TypeVar("T")
 
 
 @with_shared_options
-class Consumer(PullSource):
+class Consumer(PullSource, Generic[M]):
     """A pull consumer. Thread-safe; made by `create_consumer`, `consumer` and the like, never by hand.
 
     `js.consumer(stream, name, fetch_info=False)` makes one without a round trip: it then needs only the right to
-    publish to CONSUMER.MSG.NEXT and the ack subjects.
+    publish to CONSUMER.MSG.NEXT and the ack subjects. `typed(Order)` is the same consumer with values in its messages.
     """
+
+    _values: Values[Any] | None = None
 
     def __init__(self, js: JetStream, stream_name: str, name: str, info: ConsumerInfo | None = None) -> None:
         names.check_stream(stream_name)
@@ -144,22 +137,38 @@ class Consumer(PullSource):
         except errors.JsClientError:
             return None  # it is gone, no right to ask, or nobody answers
 
+    # --- values -------------------------------------------------------------------------------------------
+
+    @arguments
+    def typed(self, type: type[T], *, on_bad: OnBad = "raise", dead_letter: str | None = None) -> Consumer[TypedMsg[T]]:
+        """The same consumer, of messages with a `value` of a type: `orders = consumer.typed(Order)`. Sends nothing.
+
+        The codec of the JetStream object decodes values, JSON by default. `on_bad` says what becomes of a message that
+        cannot be decoded. "raise": you get it, and `msg.value` raises DecodeFailed. "skip": it is terminated, and you
+        do not get it. "reject": it is stored under `dead_letter`, then terminated, and you do not get it. The last two
+        report it to `on_error` of `messages`, `consume`, `fetch_each` and `read_until`; a fetch has it in
+        `Batch.skipped`. A WorkerPool treats such a message as one that its handler has rejected.
+
+        Raises ConfigError for a consumer with `headers_only`, and for "reject" if the ack policy is not explicit.
+        """
+        typed: Consumer[TypedMsg[T]] = with_values(self, values_of(self.js, type, on_bad, dead_letter))
+        if self._config is not None:
+            typed._checked_values()
+        return typed
+
+    def _checked_values(self) -> Values[Any] | None:
+        """How messages become values; checked against the last known configuration."""
+        values, config = self._values, self._config
+        if values is None:
+            return None
+        refuse_headers_only(config is not None and config.headers_only, self)
+        if values.settles is None and not values.lazy:
+            if config is None:
+                raise errors.ConfigError(f'on_bad="skip" and "reject" need the ack policy of {self}: call info() first')
+            self._values = values = with_policy(values, config.ack_policy)
+        return values
+
     # --- finite pulls ---------------------------------------------------------------------------------------
-
-    @overload
-    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> Batch: ...
-
-    @overload
-    def fetch(
-        self,
-        max_messages: int = 1,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[FetchDict],
-    ) -> Batch[TypedMsg[T]]: ...
 
     @arguments
     def fetch(
@@ -175,10 +184,7 @@ class Consumer(PullSource):
         min_ack_pending: int = 0,
         priority: int | None = None,
         cancel: Cancel | None = None,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-    ) -> Batch[Any]:
+    ) -> Batch[M]:
         """Wait for `max_messages`, or `timeout` seconds (30 by default), whichever comes first.
 
         timeout=0 takes only what is there; None waits for all of them. `no_wait_then=5`: what is there at once, or,
@@ -187,18 +193,13 @@ class Consumer(PullSource):
         While a leader is elected it waits within its time. A `cancel` token ends it earlier (Cancelled). Each call is a
         round trip: for many of them in a row over a long line take `batches`, which asks ahead.
 
-        `decode=Order` gives every message a `value` of that type, by the codec of the JetStream object (JSON by
-        default). One that cannot be decoded raises DecodeFailed when its value is read; with `on_bad="skip"` it is
-        terminated and left out, with "reject" stored under `dead_letter` and terminated: see `Batch.skipped`.
-
         `max_bytes` bounds the batch in bytes, too (0: no limit). A batch of many or large messages comes in several
         pulls of 16 MiB, because a server ends a connection for which 64 MiB wait. `heartbeat` is the interval of the
         server's signs of life (5 s, or half the timeout if that is less); `group`, `min_pending`, `min_ack_pending`
         (server 2.11) and `priority` (2.12) are for priority groups: see PullOptions.
         """
         check_number(max_messages)
-        plain = decode is None and on_bad == "raise" and dead_letter is None
-        reading = None if plain else self._reading(decode, on_bad, dead_letter)
+        values = self._checked_values()
         if max_bytes.__class__ is not int or no_wait_then is not None or cancel is not None:
             declared.check(FetchDict, {"max_bytes": max_bytes, "no_wait_then": no_wait_then, "cancel": cancel})
         if max_bytes < 0:
@@ -227,74 +228,29 @@ class Consumer(PullSource):
             self,
             max_messages,
             terms,
-            JetStreamMsg if reading is None else reading.maker(),
+            JetStreamMsg if values is None else values.maker(),
             timeout=seconds,
             max_bytes=max_bytes,
             cancel=cancel,
         ).run()
-        return fetched(batch, deadline, reading, self.js.nc.options.instrumentation)
-
-    @overload
-    def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch: ...
-
-    @overload
-    def fetch_no_wait(
-        self,
-        max_messages: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-    ) -> Batch[TypedMsg[T]]: ...
+        return fetched(batch, deadline, values, self.js.nc.options.instrumentation)
 
     @arguments
-    def fetch_no_wait(
-        self,
-        max_messages: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-    ) -> Batch[Any]:
-        """What is there now, up to `max_messages`; an empty batch when nothing is. `decode`: as for `fetch`.
+    def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch[M]:
+        """What is there now, up to `max_messages`; an empty batch when nothing is.
 
         `timeout`: seconds that the server may take to say so (5, of which 1 without a sign of it), then ReadStalled.
         """
         within = resolve(timeout, NO_WAIT_TIMEOUT)
         if within is None or within >= NO_WAIT_TIMEOUT:
-            return self.fetch(max_messages, 0, decode=decode, on_bad=on_bad, dead_letter=dead_letter)
+            return self.fetch(max_messages, 0)
         check_number(max_messages)
-        reading = self._reading(decode, on_bad, dead_letter)
-        make = JetStreamMsg if reading is None else reading.maker()
+        values = self._checked_values()
+        make = JetStreamMsg if values is None else values.maker()
         terms = self._limited(terms_for(0, 0.0, no_wait=True))
         deadline = Deadline(within)
         batch = Fetch(self, max_messages, terms, make, timeout=0, answer_within=within).run()
-        return fetched(batch, deadline, reading, self.js.nc.options.instrumentation)
-
-    @overload
-    def fetch_bytes(
-        self,
-        max_bytes: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        max_messages: int | None = None,
-        **options: Unpack[FetchBytesDict],
-    ) -> Batch: ...
-
-    @overload
-    def fetch_bytes(
-        self,
-        max_bytes: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        max_messages: int | None = None,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[FetchBytesDict],
-    ) -> Batch[TypedMsg[T]]: ...
+        return fetched(batch, deadline, values, self.js.nc.options.instrumentation)
 
     @arguments
     def fetch_bytes(
@@ -303,54 +259,27 @@ class Consumer(PullSource):
         timeout: Timeout = DEFAULT,
         *,
         max_messages: int | None = None,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
         **options: Unpack[FetchBytesDict],
-    ) -> Batch[Any]:
+    ) -> Batch[M]:
         """As `fetch`, limited by size: subjects, replies, headers and payloads together; `max_messages`, too, if given.
 
-        Raises MaxBytesExceeded when the next message alone is larger. `decode` and its companions: as for `fetch`.
+        Raises MaxBytesExceeded when the next message alone is larger.
         """
         checks.positive(max_bytes, "max_bytes")
         limit, config = UNLIMITED_BATCH, self._config
         if config is not None and config.max_batch:
             limit = min(limit, max(config.max_batch, 1))
         limit = limit if max_messages is None else max_messages
-        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
-        return self.fetch(limit, timeout, max_bytes=max_bytes, **values, **options)
+        return self.fetch(limit, timeout, max_bytes=max_bytes, **options)
 
-    @overload
-    def next(self, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> JetStreamMsg: ...
-
-    @overload
-    def next(
-        self,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[FetchDict],
-    ) -> TypedMsg[T]: ...
-
-    def next(
-        self,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[FetchDict],
-    ) -> Any:
+    def next(self, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> M:
         """One message; waits at most `timeout` seconds (30 by default; 0: only what is there).
 
         Raises NoMessages when none came in time: that is no failure. Options are those of `fetch`.
         """
         deadline = None
-        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
         while True:
-            batch = self.fetch(1, timeout, **values, **options)
+            batch = self.fetch(1, timeout, **options)
             if batch:
                 return batch[0]
             if not batch.skipped:
@@ -375,126 +304,33 @@ class Consumer(PullSource):
 
     # --- continuous pulls -------------------------------------------------------------------------------------
 
-    @overload
-    def messages(self, **options: Unpack[PullOptionsDict]) -> Messages: ...
+    def messages(self, **options: Unpack[PullOptionsDict]) -> Messages[M]:
+        """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions."""
+        return Messages(self, self.pull_options(options), self._checked_values())
 
-    @overload
-    def messages(
-        self,
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PullOptionsDict],
-    ) -> TypedMessages[T]: ...
-
-    def messages(
-        self,
-        *,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PullOptionsDict],
-    ) -> Messages:
-        """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions.
-
-        `decode=Order` gives every message a `value` of that type, by the codec of the JetStream object (JSON by
-        default). `on_bad` says what becomes of one that cannot be decoded: "raise": `msg.value` raises DecodeFailed,
-        the rest is up to you; "skip": it is terminated; "reject": it is stored under `dead_letter`, then terminated.
-        The last two tell `on_error`, and the iteration goes on.
-        """
-        reading = self._reading(decode, on_bad, dead_letter)
-        if reading is None:
-            return Messages(self, self.pull_options(options))
-        return typed_iterator(TypedMessages, SiftedMessages, reading, self, self.pull_options(options))
-
-    def _reading(
-        self, decode: Any, on_bad: OnBad, dead_letter: str | None, on_error: Any = None
-    ) -> Reading[Any] | None:
-        """How messages become values; None without `decode`, with which its companions go."""
-        if decode is None:
-            refuse_without_decode(on_bad, dead_letter, on_error)
-            return None
-        config = self._config
-        refuse_headers_only(config is not None and config.headers_only, self)
-        return reading_of(self.js, decode, on_bad, dead_letter, self._policy)
-
-    def _policy(self) -> str | None:
-        config = self._config
-        if config is None:
-            raise errors.ConfigError(f'on_bad="skip" and "reject" need the ack policy of {self}: call info() first')
-        return config.ack_policy
-
-    def __iter__(self) -> Iterator[JetStreamMsg]:
+    def __iter__(self) -> Iterator[M]:
         """`for msg in consumer`: `messages()` with its defaults; leaving the loop gives back what was not taken."""
         with self.messages() as messages:
             yield from messages
 
-    @overload
-    def fetch_each(self, max_messages: int, timeout: Timeout = DEFAULT) -> Iterator[JetStreamMsg]: ...
-
-    @overload
-    def fetch_each(
-        self,
-        max_messages: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        on_error: ErrorHook | None = None,
-    ) -> Iterator[TypedMsg[T]]: ...
-
     @arguments
     def fetch_each(
-        self,
-        max_messages: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        on_error: ErrorHook | None = None,
-    ) -> Iterator[Any]:
+        self, max_messages: int, timeout: Timeout = DEFAULT, *, on_error: ErrorHook | None = None
+    ) -> Iterator[M]:
         """`fetch` as a stream: each message as it arrives, until there were `max_messages` or the time is over.
 
         `timeout` seconds (30 by default) from the first step of the iteration on; None: until there were enough.
-        Leaving the loop early gives back what was not taken. Raises what `messages` raises. `decode` and its
-        companions: as for `messages`; what is left out is one of `max_messages`, and `on_error` is told.
+        Leaving the loop early gives back what was not taken. Raises what `messages` raises. A
+        message that is left out (`on_bad`) counts as one of `max_messages`, and is reported to `on_error`.
         """
         check_number(max_messages)
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
-        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
-        yield from each(self.messages(stop_after=max_messages, on_error=on_error, **values), max_messages, deadline)
-
-    @overload
-    def batches(
-        self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
-    ) -> Generator[Batch, None, None]: ...
-
-    @overload
-    def batches(
-        self,
-        max_messages: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[FetchBatchesDict],
-    ) -> Generator[Batch[TypedMsg[T]], None, None]: ...
+        yield from each(self.messages(stop_after=max_messages, on_error=on_error), max_messages, deadline)
 
     @arguments
     def batches(
-        self,
-        max_messages: int,
-        timeout: Timeout = DEFAULT,
-        *,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[FetchBatchesDict],
-    ) -> Generator[Batch[Any], None, None]:
+        self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
+    ) -> Generator[Batch[M], None, None]:
         """Fetch after fetch for ever; each waits at most `timeout` seconds, and a batch may be empty. See `fetch`.
 
         Over a long line (a round trip of 5 ms or more) it is quicker than a loop of `fetch`, which waits a round trip
@@ -507,91 +343,35 @@ class Consumer(PullSource):
 
         Leaving the loop gives back what was read ahead, as with `messages`.
         """
-        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
-        fetch: Any = partial(self.fetch, **values, **options)
+        fetch: Any = partial(self.fetch, **options)
         config = self._config
         if config is None or not may_read_ahead(config) or options.get("max_bytes") or resolve(timeout, 1.0) == 0:
             while True:
                 yield fetch(max_messages, timeout)
         check_number(max_messages)
-        reading = self._reading(decode, on_bad, dead_letter)
-        finish = partial(fetched, reading=reading, instrument=self.js.nc.options.instrumentation)
-        make = JetStreamMsg if reading is None else reading.maker()
+        values = self._checked_values()
+        finish = partial(fetched, values=values, instrument=self.js.nc.options.instrumentation)
+        make = JetStreamMsg if values is None else values.maker()
         window = window_for(options, config)
         yield from BatchesAhead(self, max_messages, timeout, window, fetch=fetch, finish=finish, make=make).each()
 
-    @overload
     def consume(
-        self,
-        handler: Callable[[JetStreamMsg], Any],
-        *,
-        workers: int = 1,
-        **options: Unpack[PullOptionsDict],
-    ) -> ConsumeContext: ...
-
-    @overload
-    def consume(
-        self,
-        handler: Callable[[TypedMsg[T]], Any],
-        *,
-        workers: int = 1,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PullOptionsDict],
-    ) -> ConsumeContext: ...
-
-    def consume(
-        self,
-        handler: Callable[[Any], Any],
-        *,
-        workers: int = 1,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PullOptionsDict],
+        self, handler: Callable[[M], Any], *, workers: int = 1, **options: Unpack[PullOptionsDict]
     ) -> ConsumeContext:
         """Call `handler(msg)` for every message, in `workers` threads (1: in order, one after the other).
 
         Acking is the handler's business. What it raises goes to `on_error` (or the log), and the worker goes on.
-        Options are those of `messages`, `decode` with its companions, too.
+        Options are those of `messages`.
         """
         from jsclient.jetstream.consuming.consume import ConsumeContext
 
         handlers.required(handler, "the handler")
         checks.threads(workers, "workers")
-        messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
-        return ConsumeContext(messages, handler, workers)
+        return ConsumeContext(self.messages(**options), handler, workers)
 
     def pull_options(self, given: PullOptionsDict) -> PullOptions:
         """For layers: options of `messages`, defaults lowered to the limits of the consumer where they are known."""
         return options_for(given, self._config)
-
-    @overload
-    def read_until(
-        self,
-        end_seq: int | None = None,
-        *,
-        time: dt.datetime | None = None,
-        drained: bool = False,
-        max_messages: int = 500,
-        timeout: Timeout = DEFAULT,
-    ) -> FiniteRead: ...
-
-    @overload
-    def read_until(
-        self,
-        end_seq: int | None = None,
-        *,
-        time: dt.datetime | None = None,
-        drained: bool = False,
-        max_messages: int = 500,
-        timeout: Timeout = DEFAULT,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        on_error: ErrorHook | None = None,
-    ) -> TypedFiniteRead[T]: ...
 
     @arguments
     def read_until(
@@ -602,23 +382,28 @@ class Consumer(PullSource):
         drained: bool = False,
         max_messages: int = 500,
         timeout: Timeout = DEFAULT,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
         on_error: ErrorHook | None = None,
-    ) -> FiniteRead:
+    ) -> FiniteRead[M]:
         """Iterate over what is there and end exactly: see FiniteRead.
 
-        `decode` and its companions: as for `messages`; `on_error` is told of what is left out.
+        `on_error` is called for each message that is left out because it cannot be decoded: see `typed`.
         """
         from jsclient.jetstream.consuming.finite import FiniteRead
-        from jsclient.jetstream.consuming.typed_reads import TypedFiniteRead
 
         if self._config is not None and self._config.max_batch:
             max_messages = min(max_messages, self._config.max_batch)
-        reading = self._reading(decode, on_bad, dead_letter, on_error)
-        kind = FiniteRead if reading is None else partial(TypedFiniteRead, reading, on_error)
-        return kind(self, end_seq, time=time, drained=drained, max_messages=max_messages, timeout=timeout)
+        values = self._checked_values()
+        plain = self if values is None else with_values(self, None)  # it has to count also what is left out
+        return FiniteRead(
+            plain,
+            end_seq,
+            time=time,
+            drained=drained,
+            max_messages=max_messages,
+            timeout=timeout,
+            values=values,
+            on_error=on_error,
+        )
 
     # --- the consumer itself ----------------------------------------------------------------------------------
 

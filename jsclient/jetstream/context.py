@@ -72,8 +72,8 @@ class JetStream(Publishing[V]):
     thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
 
     With a `codec` (jsclient.codecs: JSON, MSGPACK, or an object with the two functions of Codec) every publish takes
-    values as well, and `decode=` reads with it. Bytes and text go out as they are. Without one, publish takes only
-    these, and `decode=` reads JSON. For type checkers such an object is a `JetStream[Any]`.
+    values as well, and `consumer.typed(Order)` reads with it. Bytes and text go out as they are. Without one, publish
+    takes only these, and typed handles read JSON. For type checkers such an object is a `JetStream[Any]`.
     """
 
     @overload
@@ -132,7 +132,7 @@ class JetStream(Publishing[V]):
 
     @property
     def decodes_with(self) -> Codec:
-        """What `decode=` reads with: the codec that was given, else JSON."""
+        """What values are read with: the codec that was given, else JSON."""
         return codecs.JSON if self.codec is None else self.codec
 
     def __repr__(self) -> str:

@@ -8,7 +8,8 @@ nothing until it is used.
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TypeVar as _TypeVar
 
 import msgspec
 
@@ -352,6 +353,14 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     def __reduce__(self) -> Any:
         return engine_of(self.connection).refuse_pickle(self)
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", bound=JetStreamMsg, covariant=True, default=JetStreamMsg)
+else:
+    M = _TypeVar("M", covariant=True)
 
 
 def sequence_of(message: JetStreamMsg) -> int | None:

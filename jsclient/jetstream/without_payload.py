@@ -63,9 +63,9 @@ def fill(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> by
 
 
 def refuse_headers_only(headers_only: bool | None, source: object) -> None:
-    """Raises ConfigError for `decode=` on a consumer that delivers no payloads, by its last known configuration."""
+    """Raises ConfigError for `typed` of a consumer that delivers no payloads, by its last known configuration."""
     if headers_only:
         raise errors.ConfigError(
             f"{source} has headers_only, so there is nothing to decode. Nothing was sent. Switch headers_only off, or "
-            "leave decode= out. If it was switched off since, call info() first."
+            "take the messages without typed(). If it was switched off since, call info() first."
         )

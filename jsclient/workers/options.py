@@ -10,7 +10,6 @@ from typing import Any, Final, TypedDict
 import attrs
 
 from jsclient import checks
-from jsclient.codecs import OnBad
 from jsclient.declared import declared
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
@@ -76,7 +75,8 @@ class PoolOptions:
     """The most Retries of a handler for one message; at the next Retry the message is given up. None (default) allows
     100 with `attempts`, and any number without."""
     dead_letter: str | None = None
-    """Subject under which a message that is given up is stored, with the reason."""
+    """Subject under which a message that is given up is stored, with the reason. Left out: that of
+    `consumer.typed(..., on_bad="reject", dead_letter=...)`."""
     backoff: tuple[float, ...] | None = attrs.field(default=None, converter=_delays)
     """Seconds before each further attempt; the last one is used for all that follow."""
     jitter: float = 0.0
@@ -108,19 +108,7 @@ class PoolOptions:
     later_from: float = attrs.field(default=LATER_FROM, converter=plain)
     """Seconds of delay from which on they do."""
 
-    decode: Any = None
-    """The type of `msg.value`, decoded before the handler is called; None: the handler gets messages without one."""
-    on_bad: OnBad = "raise"
-    """What becomes of a message that cannot be decoded: "raise": as if the handler had raised DecodeFailed; "skip":
-    terminated; "reject": stored under `dead_letter`, then terminated."""
-
     def __attrs_post_init__(self) -> None:
-        if self.on_bad not in ("raise", "skip", "reject"):
-            raise ConfigError(f'on_bad is "raise", "skip" or "reject", not {self.on_bad!r}')
-        if self.on_bad != "raise" and self.decode is None:
-            raise ConfigError("on_bad goes with decode=")
-        if self.on_bad == "reject" and self.dead_letter is None:
-            raise ConfigError('on_bad="reject" needs dead_letter=, the subject to store under')
         checks.threads(self.threads, "threads")
         if self.attempts is not None and self.attempts < 1:
             raise ConfigError(f"attempts must be positive, got {self.attempts}")
@@ -164,8 +152,7 @@ class PoolOptions:
 
 @described_like("PoolOptions")
 class PoolOptionsDict(TypedDict, total=False):
-    """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions but `decode`
-    and `on_bad`, which give the handler its type.
+    """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions.
 
     What is of another type or out of range raises ConfigError before anything is sent.
     """

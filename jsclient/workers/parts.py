@@ -81,7 +81,7 @@ class Worker:
         self.thread: Thread | None = None
 
 
-class PoolMessages(Messages):
+class PoolMessages(Messages[JetStreamMsg]):
     """The pool's iterator: it gives back, and counts, also what the pool had taken and not started."""
 
     given_back: int = 0
@@ -89,7 +89,7 @@ class PoolMessages(Messages):
     """How often something happened after which deliveries may be missing: links that ended, pulls that the server
     ended before their time. See also `missed_heartbeats`."""
 
-    def __init__(self, consumer: Consumer, **options: Any) -> None:
+    def __init__(self, consumer: Consumer[Any], **options: Any) -> None:
         super().__init__(consumer, consumer.pull_options(options))  # type: ignore[arg-type]
 
     def take(self, timeout: float | None) -> JetStreamMsg | None:

@@ -7,11 +7,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jsclient import errors, handlers, waiting
 from jsclient._engine import Taker, wait_for
-from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -20,6 +19,7 @@ from jsclient.instruments import handling
 from jsclient.jetstream import Consumer, JetStreamMsg
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.typed import values_in
 from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
@@ -32,14 +32,13 @@ from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
 from jsclient.workers.signals import StopSignals
-from jsclient.workers.typed import TypedPoolMessages, pool_reading, typed_handler
+from jsclient.workers.typed import typed_handler, with_dead_letter
 from jsclient.workers.waits import waits_of
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream import TypedMsg
 
-T = TypeVar("T")
+T = TypeVar("T", bound=JetStreamMsg)
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
@@ -71,42 +70,37 @@ class WorkerPool(Taker):
 
     Fast handlers prefetch up to `max_prefetch` messages, slow ones hold none beyond those being handled; if all of
     them block, what was prefetched goes back after a third of `ack_wait`.
-    `decode=Order`: the handler gets messages with a `value` of that type; `on_bad` says what becomes of one that cannot
-    be decoded. `group` is the priority group to take part in, for a consumer that has some (server 2.11).
+
+    `WorkerPool(consumer.typed(Order), handler)`: the handler gets messages with a `value` of that type. A message that
+    cannot be decoded does not reach it. With `on_bad="raise"` it counts as one whose handler raised DecodeFailed. With
+    "skip" the pool terminates it, with "reject" it stores it under `dead_letter` first.
+
+    `group` is the priority group to take part in, for a consumer that has some (server 2.11).
     `on_event` gets PoolEvents in the worker threads. Raises ConfigError for a consumer that does not fit: its
     `max_deliver` must be -1 with `attempts`, its ack policy explicit.
     """
 
-    @overload
-    def __init__(
-        self, consumer: Consumer, handler: Callable[[Any], Any], **options: Unpack[PoolOptionsDict]
-    ) -> None: ...
-
-    @overload
+    @arguments
     def __init__(
         self,
-        consumer: Consumer,
-        handler: Callable[[TypedMsg[T]], Any] | Callable[[list[TypedMsg[T]]], Any],
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
+        consumer: Consumer[T],
+        handler: Callable[[T], Any] | Callable[[list[T]], Any],
         **options: Unpack[PoolOptionsDict],
-    ) -> None: ...
-
-    @arguments
-    def __init__(self, consumer: Consumer, handler: Callable[[Any], Any], **options: Any) -> None:
+    ) -> None:
         handlers.required(handler, "the handler")
+        values = values_in(consumer)
+        given: Any = options
         try:
-            self.options: PoolOptions = PoolOptions(**options)
+            self.options: PoolOptions = with_dead_letter(PoolOptions(**given), values)
         except TypeError as error:
             raise errors.ConfigError(f"{error}; see jsclient.workers.PoolOptions") from None
-        self.consumer = consumer
+        self.consumer: Consumer[Any] = consumer
         """What it takes messages from."""
         self.connection: Connection = consumer.nc
         """Its connection."""
         self._engine = engine_of(self.connection)
         self.handler: Callable[[Any], Any] = handling(
-            self.connection.options.instrumentation, typed_handler(handler, self.options)
+            self.connection.options.instrumentation, typed_handler(handler, values, bool(self.options.batch))
         )
         """For layers."""
         waits = waits_of(consumer, self.options)
@@ -139,10 +133,9 @@ class WorkerPool(Taker):
         # bounded by what may be prefetched, see Prefetch.
         window: dict[str, Any] = {"max_messages": first, "max_bytes": 0, "threshold_messages": 1}
         window |= {"group": self.options.group, "on_error": self._reported}
-        reading = pool_reading(consumer.js, self.options)
-        self._messages: PoolMessages = (
-            PoolMessages(consumer, **window) if reading is None else TypedPoolMessages(consumer, reading, **window)
-        )
+        self._messages: PoolMessages = PoolMessages(consumer, **window)
+        if values is not None:
+            self._messages.makes(values.later)  # decoded by the worker's thread
         self._messages.for_handlers()
         self._prefetch = Prefetch(self._messages, self._workers, unit, self.options.max_prefetch, waits.max_batch)
         self._start()

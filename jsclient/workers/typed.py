@@ -1,4 +1,4 @@
-"""Pools with handlers that get values: `WorkerPool(consumer, handle, decode=Order)`.
+"""Pools with handlers that get values: `WorkerPool(consumer.typed(Order), handle)`.
 
 The value is decoded before the handler is called, so the handler sees no message that cannot be decoded. What becomes
 of such a message is what would become of it if the handler had raised: DecodeFailed with `on_bad="raise"` (tried again,
@@ -10,45 +10,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from jsclient import codecs, errors
-from jsclient.jetstream.consuming.typed import Reading, TypedIterator
+from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import TypedMsg, read
 from jsclient.workers.outcomes import Outcome, Reject, Skipped
-from jsclient.workers.parts import PoolMessages
 from jsclient.workers.settle import Settler
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import Consumer, JetStream
     from jsclient.workers.options import PoolOptions
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
-T = TypeVar("T")
+
+def with_dead_letter(options: PoolOptions, values: Values[Any] | None) -> PoolOptions:
+    """The options with the subject that `typed` was given; raises ConfigError if it is another one."""
+    if values is None or values.on_bad != "reject" or values.dead_letter == options.dead_letter:
+        return options
+    if options.dead_letter is not None:
+        raise errors.ConfigError(
+            f"a pool stores dead letters under one subject: typed() was given {values.dead_letter!r}, the pool "
+            f"{options.dead_letter!r}. Give it once."
+        )
+    return attrs.evolve(options, dead_letter=values.dead_letter)
 
 
-class TypedPoolMessages(TypedIterator[T], PoolMessages):
-    """The pool's iterator, of messages with values."""
-
-    def __init__(self, consumer: Consumer, reading: Reading[T], **options: Any) -> None:
-        super().__init__(consumer, **options)
-        self.reading = reading
-        self.makes(reading.later)  # decoded by the worker's thread
-
-
-def pool_reading(js: JetStream, options: PoolOptions) -> Reading[Any] | None:
-    """How the messages of a pool become values; None without `decode`. The handler deals with what is bad."""
-    if options.decode is None:
-        return None
-    return Reading(js, options.decode, codecs.decoder(js.decodes_with, options.decode), "raise", "", False)
-
-
-def typed_handler(handler: Callable[[Any], Any], options: PoolOptions) -> Callable[[Any], Any]:
+def typed_handler(handler: Callable[[Any], Any], values: Values[Any] | None, batches: bool) -> Callable[[Any], Any]:
     """The handler of the application, behind the decoding."""
-    if options.decode is None:
+    if values is None:
         return handler
-    on_bad = options.on_bad
+    on_bad = values.on_bad
 
     def one(message: TypedMsg[Any]) -> Any:
         refusal = _read(message, on_bad)
@@ -69,7 +63,7 @@ def typed_handler(handler: Callable[[Any], Any], options: PoolOptions) -> Callab
                 outcomes[index] = outcome
         return outcomes
 
-    return many if options.batch else one
+    return many if batches else one
 
 
 def _read(message: Any, on_bad: codecs.OnBad) -> Exception | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from jsclient import errors
 from jsclient.durations import seconds_of
 from jsclient.jetstream import Consumer
+from jsclient.jetstream.consuming.typed import values_in
 from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.workers.options import PoolOptions
 
@@ -25,7 +26,7 @@ class Waits:
     max_batch: int = 0
 
 
-def waits_of(consumer: Consumer, options: PoolOptions) -> Waits:
+def waits_of(consumer: Consumer[Any], options: PoolOptions) -> Waits:
     """What the consumer's configuration says; ConfigError where a pool cannot work on it."""
     info = consumer.cached_info
     if info is None:
@@ -40,7 +41,7 @@ def waits_of(consumer: Consumer, options: PoolOptions) -> Waits:
     config = info.config
     if config.ack_policy != "explicit":
         raise errors.ConfigError(f"a pool needs ack policy explicit, {consumer} has {config.ack_policy!r}")
-    if options.decode is not None:
+    if values_in(consumer) is not None:
         refuse_headers_only(config.headers_only, consumer)
     if options.attempts is not None and (config.max_deliver or -1) != -1:
         raise errors.ConfigError(

@@ -250,7 +250,7 @@ def test_values_and_instruments(far: Far) -> None:
     consumer = far.consumer(options={"instrumentation": recorder})
     seen: list[int] = []
     skipped = 0
-    for batch in consumer.batches(WANT, timeout=5, decode=Number, on_bad="skip"):
+    for batch in consumer.typed(Number, on_bad="skip").batches(WANT, timeout=5):
         assert len(batch) + len(batch.skipped) == WANT
         assert recorder.delivered == len(seen) + len(batch) + skipped + len(batch.skipped)
         seen += [message.value.n for message in batch]

@@ -41,11 +41,11 @@ def rejects(message: Any) -> None:
 
 
 def give_up(consumer: Consumer, way: str) -> None:
-    """Everything that the consumer has becomes a dead letter, by a pool or by `decode=`."""
+    """Everything that the consumer has becomes a dead letter, by a pool or by `typed`."""
     stream = consumer.js.stream(consumer.stream_name)
-    if way == "decode":
-        with consumer.messages(
-            decode=dict, on_bad="reject", dead_letter="dead.x", on_error=lambda error: None
+    if way == "typed":
+        with consumer.typed(dict, on_bad="reject", dead_letter="dead.x").messages(
+            on_error=lambda error: None
         ) as messages:
             with pytest.raises(errors.NoMessages):
                 messages.next(0.2)
@@ -70,14 +70,14 @@ def payloads(js: JetStream, name: str = "DEAD") -> list[bytes]:
     return [message.data for message in stream.get_batch(100)] if state.messages else []
 
 
-@pytest.mark.parametrize("way", ["pool", "keyed", "batch", "decode"])
+@pytest.mark.parametrize("way", ["pool", "keyed", "batch", "typed"])
 def test_a_queue_that_is_made_again_has_letters_of_its_own(js: JetStream, way: str) -> None:
     for text in (b"first", b"second"):
         give_up(jobs(js, text), way)
     assert payloads(js) == [b"first", b"second"]
 
 
-@pytest.mark.parametrize("way", ["pool", "decode"])
+@pytest.mark.parametrize("way", ["pool", "typed"])
 def test_the_letter_of_a_message_that_comes_again_is_stored_once(js: JetStream, way: str) -> None:
     """As after a lost term: all of the stream is delivered again."""
     for _ in range(2):
@@ -90,13 +90,13 @@ def test_the_letter_of_a_message_that_comes_again_is_stored_once(js: JetStream, 
             with WorkerPool(consumer, rejects, dead_letter="dead.x"):
                 wait_until(lambda consumer=consumer: consumer.info().ack_floor.stream_seq == 2, 10)  # type: ignore[misc]
         else:
-            consumer.fetch(2, timeout=5, decode=dict, on_bad="reject", dead_letter="dead.x")
+            consumer.typed(dict, on_bad="reject", dead_letter="dead.x").fetch(2, timeout=5)
             wait_until(lambda consumer=consumer: consumer.info().ack_floor.stream_seq == 2, 10)  # type: ignore[misc]
         consumer.delete()
     assert sorted(payloads(js)) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("way", ["pool", "decode"])
+@pytest.mark.parametrize("way", ["pool", "typed"])
 @pytest.mark.parametrize("taken", ["removed", "another"])
 def test_an_id_that_is_known_is_no_letter_that_is_stored(js: JetStream, way: str, taken: str) -> None:
     """The letter was removed within the window, or something else has its id."""
@@ -117,7 +117,7 @@ def test_an_id_that_is_known_is_no_letter_that_is_stored(js: JetStream, way: str
         with WorkerPool(again, rejects, dead_letter="dead.x"):
             wait_until(lambda: again.info().ack_floor.stream_seq == 1, 10)
     else:
-        again.fetch(1, timeout=5, decode=dict, on_bad="reject", dead_letter="dead.x")
+        again.typed(dict, on_bad="reject", dead_letter="dead.x").fetch(1, timeout=5)
         wait_until(lambda: again.info().ack_floor.stream_seq == 1, 10)
     assert payloads(js)[-1] == b"a"
 
@@ -226,7 +226,7 @@ def same_on_both(sides: dict[str, JetStream]) -> list[Stream]:
     ]
 
 
-@pytest.mark.parametrize("way", ["pool", "decode"])
+@pytest.mark.parametrize("way", ["pool", "typed"])
 @pytest.mark.parametrize("through", ["own connection", "the hub"])
 def test_letters_of_two_leaf_nodes(sides: dict[str, JetStream], way: str, through: str) -> None:
     same_on_both(sides)
@@ -238,7 +238,7 @@ def test_letters_of_two_leaf_nodes(sides: dict[str, JetStream], way: str, throug
             with WorkerPool(consumer, rejects, dead_letter="dead.x"):
                 wait_until(lambda consumer=consumer: consumer.info().ack_floor.stream_seq == 1, 10)  # type: ignore[misc]
         else:
-            consumer.fetch(1, timeout=5, decode=dict, on_bad="reject", dead_letter="dead.x")
+            consumer.typed(dict, on_bad="reject", dead_letter="dead.x").fetch(1, timeout=5)
             wait_until(lambda consumer=consumer: consumer.info().ack_floor.stream_seq == 1, 10)  # type: ignore[misc]
     assert payloads(sides["hub"]) == [b"leaf", b"second"]
     dead = sides["hub"].stream("DEAD")

@@ -78,7 +78,7 @@ def atomic(env: Any) -> jets.AtomicBatch:
 
 def typed_of_member(env: Any) -> Any:
     message = env.typed.pop()
-    return of_member(message, 1, message._reading)
+    return of_member(message, 1, message._values)
 
 
 def changed(batch: Any) -> Any:
@@ -156,9 +156,6 @@ WAITS: dict[str, Call] = {
     "OrderedConsumer.read_until": lambda e, t: e.stream.ordered_consumer().read_until(5, timeout=t),
     "PushConsumer.info": lambda e, t: e.push.info(t),
     "double_ack_many": lambda e, t: jets.double_ack_many([e.messages.pop() for _ in range(3)], t),
-    "TypedMessages.close": lambda e, t: e.consumer.messages(decode=dict).close(t),
-    "TypedMessages.drain": lambda e, t: e.consumer.messages(decode=dict).drain(t),
-    "TypedMessages.next": lambda e, t: e.consumer.messages(decode=dict).next(t),
     "TypedMsg.ack_next": lambda e, t: e.typed.pop().ack_next(t),
     "TypedMsg.double_ack": lambda e, t: e.typed.pop().double_ack(t),
     "TypedMsg.double_nak": lambda e, t: e.typed.pop().double_nak(timeout=t),
@@ -373,14 +370,13 @@ FOREVER = {
     # Wait as long as it takes, by their definition; close() and Ctrl-C end them.
     "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal", "WorkerPool.take_for",
     "GroupPool.run_until_signal",
-    "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__", "TypedMessages.__next__",
+    "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__",
     "TypedKeyWatcher.__next__",
 }  # fmt: skip
 
 ITS_OWN_PARTS = {
     # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
     "Consumer.examine", "Consumer.why_nobody", "Engine.request_each", "Consumer.ask_position", "Messages.run_out",
-    "TypedMessages.run_out",
     "Consumer.why_deleted", "PushConsumer.examine", "PushConsumer.why_deleted", "KeyValue.watch",
     "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
@@ -392,7 +388,7 @@ ITS_OWN_PARTS = {
     "OrderedConsumer.fetch_no_wait", "OrderedConsumer.messages", "OrderedConsumer.open_messages",
     "ObjectWatcher.stop", "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume",
     "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume", "Election.__exit__", "Lease.__exit__",
-    "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__", "TypedMessages.__exit__",
+    "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__",
     "TypedKeyWatcher.__exit__", "TypedKeyValue.watch", "EncodedKeyValue.watch",
     "KeyValueBatch.__exit__", "KeyValueBatch.create", "KeyValueBatch.update", "KeyValueBatch.delete",
     "KeyValueBatch.purge",

@@ -34,7 +34,7 @@ def test_what_cannot_be_decoded_keeps_no_call_beyond_its_timeout(server: NatsSer
         stream = js.create_stream(jets.StreamConfig(name="BAD", subjects=["bad.>"], storage="memory"))
         consumer = stream.create_consumer(CONSUMER)
         told: list[BaseException] = []
-        with consumer.messages(decode=int, on_error=told.append, **bad) as messages:
+        with consumer.typed(int, **bad).messages(on_error=told.append) as messages:
             js.publish_async("bad.dead", b"1").result(5)  # so that nothing is to be asked later
             js.publish("bad.x", b"1")
             assert [messages.next(timeout=5).value for _ in range(2)] == [1, 1]

@@ -105,8 +105,7 @@ def test_handlers_get_values(js: JetStream, group: PartitionedGroup) -> None:
     def handle(message: groups.TypedGroupMessage[int]) -> None:
         seen.append(message.value + message.epoch * 0)
 
-    options: dict[str, Any] = {"on_bad": "reject", "dead_letter": "dead", **QUICK}
-    with GroupPool(group, handle, decode=int, **options):
+    with GroupPool(group.typed(int, on_bad="reject", dead_letter="dead"), handle, **QUICK):
         wait_until(lambda: len(seen) == 5 and js.stream("DEAD").info().state.messages == 1, 30)
     assert sorted(seen) == [0, 1, 2, 4, 5]
     assert js.stream("DEAD").get_msg(1).data == b"no number"
@@ -159,7 +158,7 @@ def test_one_member_handles_keys_in_order_and_many_at_a_time(js: JetStream, grou
         assert pool.state == "working"
         assert pool.snapshot().handled == 120
         with pytest.raises(errors.ConfigError, match="has no batch"):
-            GroupPool(group, handler, batch=(1, 1))  # type: ignore[call-overload]
+            GroupPool(group, handler, batch=(1, 1))  # type: ignore[call-arg]
     handler.check(20)
     assert group.lag().total == 0
     assert list(js.consumer_names("SRC-work")) == []
@@ -284,8 +283,9 @@ def test_a_letter_has_the_payload_that_did_not_come(js: JetStream, group: Partit
         seen.append(None if decode is None else message.value)
         raise Reject("no")
 
-    options: dict[str, Any] = {**QUICK, "dead_letter": "dead.src", "decode": decode}
-    with GroupPool(group, handle, **options) as pool:
+    options: dict[str, Any] = {**QUICK, "dead_letter": "dead.src"}
+    taken: Any = group if decode is None else group.typed(decode)
+    with GroupPool(taken, handle, **options) as pool:
         wait_until(lambda: pool.state == "working", 10)
         config = pool.consumer.info().config
         js.create_or_update_consumer(group.work_stream, config.replace(headers_only=True))

@@ -60,14 +60,14 @@ def places(nc: Connection, tmp_path: Path) -> dict[str, Take]:
         "consume": consumer.consume,
         "consume on_error": lambda f: consumer.consume(print, on_error=f),
         "messages on_event": lambda f: consumer.messages(on_event=f),
-        "fetch_each": lambda f: list(consumer.fetch_each(1, decode=int, on_bad="skip", on_error=f)),
+        "fetch_each": lambda f: list(consumer.typed(int, on_bad="skip").fetch_each(1, on_error=f)),
         "ordered": stream.ordered_consumer().consume,
         "push": push.consume,
         "push on_error": lambda f: push.consume(print, on_error=f),
         "pool": lambda f: WorkerPool(consumer, f),
         "batch pool": lambda f: WorkerPool(consumer, f, batch=(5, 0.1)),
         "keyed pool": lambda f: WorkerPool(consumer, f, key=lambda m: m.subject),
-        "typed pool": lambda f: WorkerPool(consumer, f, decode=int),
+        "typed pool": lambda f: WorkerPool(consumer.typed(int), f),
         "key": lambda f: WorkerPool(consumer, print, key=f),
         "on_event": lambda f: WorkerPool(consumer, print, on_event=f),
         "traced": traced,
@@ -149,12 +149,13 @@ def test_what_they_return_is_a_failure_and_no_ack(nc: Connection, name: str) -> 
     js.create_stream(name="DEAD", subjects=["dead"])
     ways: dict[str, dict[str, Any]] = {
         "plain": {"threads": 1}, "keyed": {"key": lambda m: m.subject}, "batch": {"batch": (2, 0.1)},
-        "manual": {"manual": True}, "typed": {"decode": int}, "confirm": {"confirm": True},
+        "manual": {"manual": True}, "typed": {}, "confirm": {"confirm": True},
     }  # fmt: skip
     for way, options in ways.items():
         consumer = js.stream("JOBS").create_consumer(durable_name=way, max_deliver=-1)
         events: list[Any] = []
-        with WorkerPool(consumer, handler, attempts=1, dead_letter="dead", on_event=events.append, **options):
+        taken: Any = consumer.typed(int) if way == "typed" else consumer
+        with WorkerPool(taken, handler, attempts=1, dead_letter="dead", on_event=events.append, **options):
             wait_until(lambda seen=events: [event for event in seen if event.kind == "dead"])  # type: ignore[misc]
         assert isinstance(events[0].error, ConfigError), way
         assert not [event for event in events if event.kind == "handled"], way

@@ -113,16 +113,15 @@ def test_a_payload_that_cannot_be_read_keeps_the_message() -> None:
             consumer = JetStream(nc).consumer("JOBS", "w")
             JetStream(admin).create_or_update_consumer("JOBS", config.replace(headers_only=True))
             told: list[Exception] = []
-            options: dict[str, Any] = {"on_bad": "reject", "dead_letter": "dead.x"}
+            orders = consumer.typed(Order, on_bad="reject", dead_letter="dead.x")
             with (
-                consumer.messages(decode=Order, on_error=told.append, **options) as messages,
+                orders.messages(on_error=told.append) as messages,
                 pytest.raises(errors.NoMessages),
             ):
                 messages.next(0.3)
             assert isinstance(told[0], errors.PayloadMissing)
             calls: list[Any] = []
-            pool_options: dict[str, Any] = options | {"attempts": 1, "backoff": [0.05]}
-            with WorkerPool(consumer, calls.append, decode=Order, **pool_options) as pool:
+            with WorkerPool(orders, calls.append, attempts=1, backoff=[0.05]) as pool:
                 wait_until(lambda: stream.consumer("w").info().num_redelivered, 10)
                 assert pool.snapshot().dead == 0
         assert calls == []
@@ -153,22 +152,26 @@ def test_a_payload_that_did_not_come_is_no_failed_attempt(js: JetStream, way: st
     assert handled == [{"id": 1}, {"id": 1}]
 
 
-# --- decode= ------------------------------------------------------------------------------------------------
+# --- typed() ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"on_bad": "skip"}, {"on_bad": "reject", "dead_letter": "dead.x"}])
 def test_decoding_is_refused_where_it_is_known(js: JetStream, options: dict[str, Any]) -> None:
     stream = jobs(js, GOOD, retention="limits")
     consumer = consumer_of(stream)
-    typed: dict[str, Any] = {"decode": Order, **options}
+    with pytest.raises(errors.ConfigError, match="headers_only"):
+        consumer.typed(Order, **options)
+    orders = stream.consumer("w", fetch_info=False).typed(Order, **options)
+    orders.info()
     calls: list[Callable[[], Any]] = [
-        lambda: consumer.fetch(1, timeout=1, **typed),
-        lambda: consumer.next(1, **typed),
-        lambda: consumer.messages(**typed),
-        lambda: consumer.consume(print, **typed),
-        lambda: next(consumer.fetch_each(1, 1, **typed)),
-        lambda: consumer.read_until(1, **typed),
-        lambda: WorkerPool(consumer, print, **typed),
+        lambda: orders.fetch(1, timeout=1),
+        lambda: orders.next(1),
+        lambda: orders.messages(),
+        lambda: orders.consume(print),
+        lambda: next(orders.fetch_each(1, 1)),
+        lambda: orders.read_until(1),
+        lambda: WorkerPool(orders, print),
+        lambda: WorkerPool(stream.consumer("w", fetch_info=False).typed(Order, **options), print),
     ]
     for call in calls:
         with pytest.raises(errors.ConfigError, match="headers_only"):
@@ -178,20 +181,17 @@ def test_decoding_is_refused_where_it_is_known(js: JetStream, options: dict[str,
 
 def test_other_consumers_refuse_it_too(js: JetStream) -> None:
     stream = jobs(js, GOOD, retention="limits")
-    ordered = stream.ordered_consumer(headers_only=True)
+    push = stream.create_push_consumer(
+        ConsumerConfig(durable_name="p", deliver_subject="out.p", headers_only=True, ack_policy="explicit")
+    )
     calls: tuple[Callable[[], Any], ...] = (
-        lambda: ordered.messages(decode=Order, on_bad="skip"),
-        lambda: ordered.fetch(1, decode=Order),
-        lambda: ordered.read_until(1, decode=Order),
+        lambda: stream.ordered_consumer(headers_only=True).typed(Order, on_bad="skip"),
+        lambda: stream.ordered_push_consumer(headers_only=True).typed(Order),
+        lambda: push.typed(Order, on_bad="skip"),
     )
     for call in calls:
         with pytest.raises(errors.ConfigError, match="headers_only"):
             call()
-    push = stream.create_push_consumer(
-        ConsumerConfig(durable_name="p", deliver_subject="out.p", headers_only=True, ack_policy="explicit")
-    )
-    with pytest.raises(errors.ConfigError, match="headers_only"):
-        push.messages(decode=Order, on_bad="skip")
 
 
 @pytest.mark.parametrize("way", list(WAYS))
@@ -206,7 +206,8 @@ def test_a_pool_reads_what_it_did_not_get(js: JetStream, way: str, on_bad: Any) 
         handled.extend(message.value.id for message in (got if way == "batch" else [got]))
 
     options: dict[str, Any] = {"dead_letter": "dead.x", "attempts": 2, "backoff": [0.05], **WAYS[way]}
-    with WorkerPool(consumer, handle, decode=Order, on_bad=on_bad, threads=2, **options):
+    subject = "dead.x" if on_bad == "reject" else None
+    with WorkerPool(consumer.typed(Order, on_bad=on_bad, dead_letter=subject), handle, threads=2, **options):
         wait_until(emptied(stream), 10)
         js.create_or_update_consumer("JOBS", consumer.info().config.replace(headers_only=True))
         for number in range(2, 6):
@@ -222,24 +223,22 @@ def test_a_pool_reads_what_it_did_not_get(js: JetStream, way: str, on_bad: Any) 
 def test_readers_read_what_they_did_not_get(js: JetStream, call: str, on_bad: Any) -> None:
     stream = jobs(js, GOOD, BAD, GOOD)
     consumer = switched_on(stream)
-    typed: dict[str, Any] = {"decode": Order, "on_bad": on_bad}
-    if on_bad == "reject":
-        typed["dead_letter"] = "dead.x"
+    orders = consumer.typed(Order, on_bad=on_bad, dead_letter="dead.x" if on_bad == "reject" else None)
     found: list[Any] = []
     if call == "fetch":
-        found += consumer.fetch(3, timeout=5, **typed)
+        found += orders.fetch(3, timeout=5)
     elif call == "messages":
-        with consumer.messages(**typed) as messages:
+        with orders.messages() as messages:
             found += [next(messages), next(messages)]
     elif call == "fetch_each":
-        found += consumer.fetch_each(3, 5, **typed)
+        found += orders.fetch_each(3, 5)
     elif call == "read_until":
-        with consumer.read_until(3, timeout=5, **typed) as read:
+        with orders.read_until(3, timeout=5) as read:
             found += read
     elif call == "next":
-        found += [consumer.next(5, **typed), consumer.next(5, **typed)]
+        found += [orders.next(5), orders.next(5)]
     else:
-        with consumer.consume(found.append, **typed):
+        with orders.consume(found.append):
             wait_until(lambda: len(found) == 2, 10)
     assert [message.value.id for message in found] == [1, 1]
     for message in found:
@@ -261,8 +260,8 @@ def test_a_value_that_did_not_come_is_an_error_of_its_own(js: JetStream, decode:
 
     js = JetStream(js.nc, codec=Raw())
     consumer = switched_on(jobs(js, GOOD, GOOD, GOOD))
-    found = [*consumer.fetch(1, timeout=5, decode=decode), consumer.next(5, decode=decode)]
-    with consumer.messages(decode=decode) as messages:
+    found = [*consumer.typed(decode).fetch(1, timeout=5), consumer.typed(decode).next(5)]
+    with consumer.typed(decode).messages() as messages:
         found.append(next(messages))
     for message in found:
         with pytest.raises(errors.PayloadMissing, match="headers"):
@@ -276,7 +275,7 @@ def test_an_empty_message_is_empty(js: JetStream) -> None:
     stream = jobs(js, retention="limits")
     js.publish("jobs.a", b"", headers={"Nats-Msg-Size": "12"})
     js.publish("jobs.a", b"")
-    batch = switched_on(stream).fetch(2, timeout=5, decode=Order, on_bad="skip")
+    batch = switched_on(stream).typed(Order, on_bad="skip").fetch(2, timeout=5)
     assert not batch
     assert [type(error) for error in batch.skipped] == [errors.DecodeFailed] * 2
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -85,10 +86,10 @@ def test_what_is_published_as_a_value_is_read_as_one(nc: jsclient.Connection, st
     assert js.publish_async("t.a", {"id": 2, "total": 7}).result(5).seq == 2
     js.publish("t.a", Point(3, 4), headers={"A": "b"})
     consumer = js.stream("T").create_consumer(ConsumerConfig(durable_name="C"))
-    first, second = consumer.fetch(2, timeout=5, decode=Order)
+    first, second = consumer.typed(Order).fetch(2, timeout=5)
     assert (first.value, second.value) == (Order(1, 2.5), Order(2, 7.0))
     assert first.value is first.value
-    third = consumer.next(5, decode=Point)
+    third = consumer.typed(Point).next(5)
     assert third.value == Point(3, 4)
     assert third.headers["A"] == "b"
     for message in (first, second, third):
@@ -128,7 +129,7 @@ def test_a_codec_of_ones_own(nc: jsclient.Connection, stream: Stream) -> None:
     with pytest.raises(errors.EncodeFailed) as refused:
         js.publish("t.a", 5)
     assert isinstance(refused.value.__cause__, AttributeError)
-    good, bad = js.stream("T").create_consumer(ConsumerConfig(durable_name="C")).fetch(2, timeout=5, decode=Point)
+    good, bad = js.stream("T").create_consumer(ConsumerConfig(durable_name="C")).typed(Point).fetch(2, timeout=5)
     assert good.value == Point(1, 2)
     with pytest.raises(errors.DecodeFailed) as broken:
         bad.value  # noqa: B018
@@ -147,9 +148,8 @@ def test_batches_take_values(server: NatsServer, nc: jsclient.Connection) -> Non
     with js.fast_batch() as fast:
         fast.add("b.a", Order(3))
         fast.commit("b.a", Order(4))
-    ordered = stream.ordered_consumer()
-    assert [message.value.id for message in ordered.fetch(4, timeout=5, decode=Order)] == [1, 2, 3, 4]
-    ordered.close()
+    with stream.ordered_consumer().typed(Order) as ordered:
+        assert [message.value.id for message in ordered.fetch(4, timeout=5)] == [1, 2, 3, 4]
     js.delete_stream("B")
 
 
@@ -158,24 +158,54 @@ def test_options_that_do_not_fit_are_refused(nc: jsclient.Connection, stream: St
         JetStream(nc, codec=msgspec.json)  # type: ignore[arg-type]
     consumer: Any = durable(stream)
     for wrong in ("Order", 5):
-        with pytest.raises(errors.ConfigError, match="decode is a type|cannot decode"):
-            consumer.fetch(1, timeout=0, decode=wrong)
-    for options in (
-        {"on_bad": "skip"},
-        {"dead_letter": "dead.a"},
-        {"decode": Order, "on_bad": "ignore"},
-        {"decode": Order, "on_bad": "reject"},
-        {"decode": Order, "on_bad": "skip", "dead_letter": "dead.a"},
-    ):
+        with pytest.raises(errors.ConfigError, match="type must be a type|cannot decode"):
+            consumer.typed(wrong)
+    for options in ({"on_bad": "ignore"}, {"on_bad": "reject"}, {"on_bad": "skip", "dead_letter": "dead.a"}):
         with pytest.raises(errors.ConfigError, match="on_bad"):
-            consumer.fetch(1, timeout=0, **options)
-        with pytest.raises(errors.ConfigError, match="on_bad"):
-            consumer.messages(**options)
-    with pytest.raises(errors.ConfigError, match=r"call info\(\) first"):
-        stream.consumer("C", fetch_info=False).messages(decode=Order, on_bad="skip")
+            consumer.typed(Order, **options)
+    with pytest.raises(errors.InvalidSubject):
+        consumer.typed(Order, on_bad="reject", dead_letter="dead.>")
     none = stream.create_consumer(ConsumerConfig(durable_name="N", ack_policy="none"))
     with pytest.raises(errors.ConfigError, match="explicit"):
-        none.messages(decode=Order, on_bad="reject", dead_letter="dead.a")
+        none.typed(Order, on_bad="reject", dead_letter="dead.a")
+
+
+def test_a_handle_without_info_asks_for_it_where_it_is_needed(stream: Stream) -> None:
+    fill(stream, 1, count=2)
+    durable(stream)
+    handle = stream.consumer("C", fetch_info=False)
+    assert handle.typed(Order).fetch(1, timeout=5)[0].stream_seq == 1
+    skipping = handle.typed(Order, on_bad="skip")
+    for call in (skipping.fetch, skipping.messages, skipping.next):
+        with pytest.raises(errors.ConfigError, match=r"call info\(\) first"):
+            call()
+    skipping.info()
+    assert skipping.next(5).value.id == 2
+    stream.create_consumer(ConsumerConfig(durable_name="N", ack_policy="none"))
+    rejecting = stream.consumer("N", fetch_info=False).typed(Order, on_bad="reject", dead_letter="dead.a")
+    rejecting.info()
+    with pytest.raises(errors.ConfigError, match="explicit"):
+        rejecting.fetch()
+
+
+def test_a_typed_handle_is_the_same_consumer(stream: Stream) -> None:
+    """Of the same class; the one that it was made of has messages without values, and both share one cursor."""
+    fill(stream, count=4)
+    plain = durable(stream)
+    typed = plain.typed(Order)
+    assert type(typed) is Consumer
+    assert (str(typed), typed.cached_info) == (str(plain), plain.cached_info)
+    assert typed.next(5).value.id == 1
+    assert type(plain.next(5)) is JetStreamMsg
+    assert plain.typed(dict).next(5).value == {"id": 3, "total": 0.0}
+    with stream.ordered_consumer() as ordered:
+        assert ordered.typed(Order).next(5).value.id == 1
+        assert ordered.next(5).stream_seq == 2
+        with ordered.typed(Order).messages() as messages:
+            assert next(messages).value.id == 3
+            with pytest.raises(errors.OrderedConsumerConcurrentRequests):
+                ordered.next(1)
+        assert ordered.next(5).stream_seq == 4
 
 
 # --- what cannot be decoded -----------------------------------------------------------------------------------
@@ -184,7 +214,7 @@ def test_options_that_do_not_fit_are_refused(nc: jsclient.Connection, stream: St
 def test_raise_leaves_the_message_to_the_program(stream: Stream) -> None:
     fill(stream, 2)
     consumer = durable(stream)
-    good, bad = consumer.fetch(2, timeout=5, decode=Order)
+    good, bad = consumer.typed(Order).fetch(2, timeout=5)
     assert good.value.id == 1
     with pytest.raises(errors.DecodeFailed, match=r"'t.a', sequence 2, are no Order") as failed:
         bad.value  # noqa: B018
@@ -195,7 +225,7 @@ def test_raise_leaves_the_message_to_the_program(stream: Stream) -> None:
     assert not bad.is_acked
     bad.term()
     good.ack()
-    with consumer.messages(decode=Order) as messages:
+    with consumer.typed(Order).messages() as messages:
         assert [next(messages).value.id for _ in range(3)] == [3, 4, 5]
 
 
@@ -203,12 +233,13 @@ def test_every_way_of_taking_gives_values(stream: Stream) -> None:
     fill(stream, 2, count=7)
     consumer = durable(stream, ack_wait=30.0)
     got: list[TypedMsg[Order]] = []
-    got += consumer.fetch_no_wait(1, decode=Order)
-    got += consumer.fetch_no_wait(1, 1.0, decode=Order)
-    got += consumer.fetch_bytes(100_000, 5, max_messages=1, decode=Order)
-    got += consumer.fetch_each(1, 5, decode=Order)
-    got += next(consumer.batches(1, 5, decode=Order))
-    with consumer.read_until(7, timeout=5, decode=Order) as read:
+    orders = consumer.typed(Order)
+    got += orders.fetch_no_wait(1)
+    got += orders.fetch_no_wait(1, 1.0)
+    got += orders.fetch_bytes(100_000, 5, max_messages=1)
+    got += orders.fetch_each(1, 5)
+    got += next(orders.batches(1, 5))
+    with orders.read_until(7, timeout=5) as read:
         got += read
     assert [message.stream_seq for message in got] == [1, 2, 3, 4, 5, 6, 7]
     bad = got.pop(1)
@@ -227,20 +258,20 @@ def test_every_way_of_taking_leaves_out_and_tells(stream: Stream) -> None:
     consumer = durable(stream, ack_wait=30.0)
     got: list[Any] = []
     told: list[tuple[Exception, JetStreamMsg]] = []
-    skip: Any = {"decode": Order, "on_bad": "skip"}
-    tell: Any = {**skip, "on_error": lambda error, message: told.append((error, message))}
+    orders = consumer.typed(Order, on_bad="skip")
+    tell: Any = {"on_error": lambda error, message: told.append((error, message))}
     batches = [
-        consumer.fetch_no_wait(2, **skip),
-        consumer.fetch_no_wait(2, 1.0, **skip),
-        consumer.fetch_bytes(100_000, 5, max_messages=2, **skip),
-        next(consumer.batches(2, 5, **skip)),
+        orders.fetch_no_wait(2),
+        orders.fetch_no_wait(2, 1.0),
+        orders.fetch_bytes(100_000, 5, max_messages=2),
+        next(orders.batches(2, 5)),
     ]
     for batch in batches:
         assert (len(batch), [type(error) for error in batch.skipped]) == (1, [errors.DecodeFailed])
         got += batch
-    got += consumer.fetch_each(2, 5, **tell)
+    got += orders.fetch_each(2, 5, **tell)
     assert [message.stream_seq for _, message in told] == [9]
-    with consumer.read_until(13, timeout=5, **tell) as read:
+    with orders.read_until(13, timeout=5, **tell) as read:
         got += read
     assert [(type(error), message.stream_seq) for error, message in told][1:] == [(errors.DecodeFailed, 11)]
     assert [message.value.id for message in got] == [2, 4, 6, 8, 10, 12, 13]
@@ -252,19 +283,19 @@ def test_every_way_of_taking_leaves_out_and_tells(stream: Stream) -> None:
 def test_a_stream_of_a_fetch_ends_with_one_that_is_left_out(stream: Stream) -> None:
     fill(stream, 2, count=3)
     consumer = durable(stream, ack_wait=30.0)
-    assert [message.value.id for message in consumer.fetch_each(2, 30, decode=Order, on_bad="skip")] == [1]
-    assert consumer.next(5, decode=Order).value.id == 3
+    assert [message.value.id for message in consumer.typed(Order, on_bad="skip").fetch_each(2, 30)] == [1]
+    assert consumer.typed(Order).next(5).value.id == 3
 
 
 def test_reject_is_the_same_for_fetches_and_finite_reads(stream: Stream, dead: Stream) -> None:
     fill(stream, 1, 2, 3, 4, 5, count=6)
     consumer = durable(stream, ack_wait=30.0)
-    reject: Any = {"decode": Order, "on_bad": "reject", "dead_letter": "dead.t"}
-    assert not consumer.fetch_no_wait(1, **reject)
-    assert not consumer.fetch_bytes(100_000, 5, max_messages=1, **reject)
-    assert not next(consumer.batches(1, 5, **reject))
-    assert list(consumer.fetch_each(1, 5, **reject)) == []
-    with consumer.read_until(6, timeout=5, **reject) as read:
+    orders = consumer.typed(Order, on_bad="reject", dead_letter="dead.t")
+    assert not orders.fetch_no_wait(1)
+    assert not orders.fetch_bytes(100_000, 5, max_messages=1)
+    assert not next(orders.batches(1, 5))
+    assert list(orders.fetch_each(1, 5)) == []
+    with orders.read_until(6, timeout=5) as read:
         (last,) = read
     last.ack()
     wait_until(lambda: consumer.info().ack_floor.stream_seq == 6, 10)
@@ -275,13 +306,14 @@ def test_ordered_reads_give_values(stream: Stream) -> None:
     fill(stream, 2, 5, count=6)
     told: list[Exception] = []
     with stream.ordered_consumer() as ordered:
-        assert ordered.next(5, decode=Order).value.id == 1
-        assert ordered.next(5, decode=Order, on_bad="skip").value.id == 3
-        batch = ordered.fetch_no_wait(10, decode=Order, on_bad="skip")
+        assert ordered.typed(Order).next(5).value.id == 1
+        orders = ordered.typed(Order, on_bad="skip")
+        assert orders.next(5).value.id == 3
+        batch = orders.fetch_no_wait(10)
         assert ([message.value.id for message in batch], len(batch.skipped)) == ([4, 6], 1)
         with pytest.raises(errors.NoMessages):
-            ordered.next(0, decode=Order, on_bad="skip")
-    with stream.ordered_consumer().read_until(drained=True, timeout=5, decode=Order) as read:
+            orders.next(0)
+    with stream.ordered_consumer().typed(Order).read_until(drained=True, timeout=5) as read:
         values = []
         for message in read:
             try:
@@ -289,36 +321,39 @@ def test_ordered_reads_give_values(stream: Stream) -> None:
             except errors.DecodeFailed as error:
                 told.append(error)
     assert (values, len(told)) == ([1, 3, 4, 6], 2)
-    reading = stream.ordered_consumer().read_until(
-        drained=True, timeout=5, decode=Order, on_bad="skip", on_error=told.append
-    )
-    with reading as read:
+    orders = stream.ordered_consumer().typed(Order, on_bad="skip")
+    with orders.read_until(drained=True, timeout=5, on_error=told.append) as read:
         assert [message.value.id for message in read] == [1, 3, 4, 6]
     assert len(told) == 4
 
 
-def test_what_tells_of_nothing_is_refused(stream: Stream) -> None:
-    consumer: Any = durable(stream)
-    calls: list[Callable[[], object]] = [
-        lambda: consumer.read_until(1, on_error=print),
-        lambda: consumer.read_until(1, on_bad="skip"),
-        lambda: consumer.fetch_no_wait(1, on_bad="skip"),
-        lambda: consumer.fetch_bytes(100, dead_letter="dead.a"),
-        lambda: next(consumer.fetch_each(1, on_bad="skip")),
-        lambda: next(consumer.batches(1, on_bad="skip")),
-    ]
-    for call in calls:
-        with pytest.raises(errors.ConfigError, match="decode="):
-            call()
+def test_a_hook_that_would_hear_of_nothing_is_refused(stream: Stream) -> None:
+    with pytest.raises(errors.ConfigError, match=r"typed\(\)"):
+        durable(stream).read_until(1, on_error=print)
+
+
+def test_a_poll_looks_behind_what_is_left_out(stream: Stream) -> None:
+    """`next(0)` takes time for nothing else, and an iterator that is left without an end goes away at once."""
+
+    def poll() -> weakref.ref[Any]:
+        messages = durable(stream).typed(Order, on_bad="skip").messages(on_error=lambda error: None)
+        with pytest.raises(errors.NoMessages):
+            messages.next(0)
+        fill(stream, 1, 2, count=3)
+        wait_until(lambda: messages.buffered == 3, 10)
+        assert messages.next(0).value.id == 3
+        return weakref.ref(messages)
+
+    assert poll()() is None
 
 
 def test_skip_terminates_it_and_tells(stream: Stream) -> None:
     fill(stream, 1, 2, 4)
     consumer = durable(stream)
-    batch = consumer.fetch(2, timeout=5, decode=Order, on_bad="skip")
+    batch = consumer.typed(Order, on_bad="skip").fetch(2, timeout=5)
     assert (len(batch), [error.seq for error in batch.skipped if isinstance(error, errors.DecodeFailed)]) == (0, [1, 2])
     told: list[Exception] = []
-    with consumer.messages(decode=Order, on_bad="skip", on_error=told.append) as messages:
+    with consumer.typed(Order, on_bad="skip").messages(on_error=told.append) as messages:
         for wanted in (3, 5):
             message = next(messages)
             assert message.value.id == wanted
@@ -332,18 +367,18 @@ def test_skip_terminates_it_and_tells(stream: Stream) -> None:
 def test_next_looks_behind_what_is_skipped(stream: Stream) -> None:
     fill(stream, 1, 2, 4, 5)
     consumer = durable(stream)
-    found = consumer.next(5, decode=Order, on_bad="skip")
+    found = consumer.typed(Order, on_bad="skip").next(5)
     assert found.value.id == 3
     found.ack()
     with pytest.raises(errors.NoMessages):
-        consumer.next(0.3, decode=Order, on_bad="skip")
+        consumer.typed(Order, on_bad="skip").next(0.3)
     wait_until(lambda: consumer.info().ack_floor.stream_seq == 5, 5)
 
 
 def test_reject_stores_it_before_it_is_terminated(stream: Stream, dead: Stream) -> None:
     fill(stream, 2)
     consumer = durable(stream)
-    with consumer.messages(decode=Order, on_bad="reject", dead_letter="dead.t", on_error=print) as messages:
+    with consumer.typed(Order, on_bad="reject", dead_letter="dead.t").messages(on_error=print) as messages:
         for wanted in (1, 3, 4, 5):
             message = next(messages)
             assert message.value.id == wanted
@@ -359,8 +394,8 @@ def test_what_cannot_be_stored_as_a_dead_letter_comes_again(stream: Stream, nc: 
     fill(stream, 1, count=1)
     consumer = durable(stream)
     told: list[Exception] = []
-    options: Any = {"decode": Order, "on_bad": "reject", "dead_letter": "dead.t", "on_error": told.append}
-    with consumer.messages(**options) as messages:
+    orders = consumer.typed(Order, on_bad="reject", dead_letter="dead.t")
+    with orders.messages(on_error=told.append) as messages:
         with pytest.raises(errors.NoMessages):
             messages.next(0.1)
         wait_until(lambda: any(isinstance(error, errors.NotStored) for error in told), 20)
@@ -389,7 +424,7 @@ def test_handlers_get_values(stream: Stream) -> None:
         seen.append(message.value.id)
         message.ack()
 
-    with consumer.consume(handle, decode=Order, on_bad="skip", on_error=told.append):
+    with consumer.typed(Order, on_bad="skip").consume(handle, on_error=told.append):
         wait_until(lambda: consumer.info().ack_floor.stream_seq == 5, 10)
     assert (seen, [type(error) for error in told]) == ([1, 2, 4, 5], [errors.DecodeFailed])
 
@@ -397,23 +432,23 @@ def test_handlers_get_values(stream: Stream) -> None:
 def test_ordered_and_push_consumers(stream: Stream) -> None:
     fill(stream, 3)
     ordered = stream.ordered_consumer()
-    first, second = ordered.fetch(2, timeout=5, decode=Order)
+    first, second = ordered.typed(Order).fetch(2, timeout=5)
     assert (first.value.id, second.value.id) == (1, 2)
     told: list[Exception] = []
-    with ordered.messages(decode=Order, on_bad="skip", on_error=told.append) as messages:
+    with ordered.typed(Order, on_bad="skip").messages(on_error=told.append) as messages:
         assert [next(messages).value.id, messages.next(5).value.id] == [4, 5]
     assert len(told) == 1
     push = stream.create_push_consumer(
         ConsumerConfig(durable_name="P", deliver_subject="to.p", ack_policy="explicit", ack_wait=30.0)
     )
-    with push.messages(decode=Order, on_bad="skip", on_error=told.append) as pushed:
+    with push.typed(Order, on_bad="skip").messages(on_error=told.append) as pushed:
         for wanted in (1, 2, 4, 5):
             message = pushed.next(5)
             assert message.value.id == wanted
             message.ack()
         wait_until(lambda: push.info().ack_floor.stream_seq == 5, 10)
     assert len(told) == 2
-    with stream.ordered_push_consumer().messages(decode=Order, on_bad="skip", on_error=told.append) as pushed:
+    with stream.ordered_push_consumer().typed(Order, on_bad="skip").messages(on_error=told.append) as pushed:
         assert [pushed.next(5).value.id for _ in range(4)] == [1, 2, 4, 5]
     assert len(told) == 3
 
@@ -421,7 +456,7 @@ def test_ordered_and_push_consumers(stream: Stream) -> None:
 def test_ack_next_and_json(stream: Stream) -> None:
     fill(stream, 3)
     consumer = durable(stream)
-    first = consumer.next(5, decode=Order)
+    first = consumer.typed(Order).next(5)
     second = first.ack_next(5)
     assert second.value.id == 2
     assert second.json() == {"id": 2, "total": 0.0}
@@ -586,10 +621,8 @@ def test_pools(stream: Stream, dead: Stream, on_bad: codecs.OnBad, batch: tuple[
 
     handler: Any = many if batch else single
     with WorkerPool(
-        consumer,
+        consumer.typed(Order, on_bad=on_bad, dead_letter="dead.t" if on_bad == "reject" else None),
         handler,
-        decode=Order,
-        on_bad=on_bad,
         batch=batch,
         attempts=2,
         backoff=[0.01],
@@ -615,12 +648,24 @@ def test_a_pool_with_keys_and_options_that_do_not_fit(stream: Stream, dead: Stre
     fill(stream, 2, count=4)
     consumer = durable(stream, ack_wait=30.0)
     seen: list[int] = []
-    options: Any = {"decode": Order, "on_bad": "reject", "dead_letter": "dead.t", "key": lambda message: "k"}
-    with WorkerPool(consumer, lambda message: seen.append(message.value.id), **options):
+    orders = consumer.typed(Order, on_bad="reject", dead_letter="dead.t")
+    with WorkerPool(orders, lambda message: seen.append(message.value.id), key=lambda message: "k"):
         wait_until(lambda: consumer.info().ack_floor.stream_seq == 4, 15)
     assert seen == [1, 3, 4]
     assert dead.info().state.messages == 1
-    wrong: dict[str, Any]
-    for wrong in ({"on_bad": "skip"}, {"decode": Order, "on_bad": "reject"}, {"decode": Order, "on_bad": "x"}):
-        with pytest.raises(errors.ConfigError, match="on_bad"):
-            WorkerPool(consumer, print, **wrong)
+    with pytest.raises(errors.ConfigError, match="one subject"):
+        WorkerPool(orders, print, dead_letter="dead.other")
+    with WorkerPool(orders, print, dead_letter="dead.t") as pool:
+        assert pool.options.dead_letter == "dead.t"
+
+
+def test_a_pool_skips_although_it_may_not_ask(server: NatsServer, stream: Stream) -> None:
+    """A handle without info, of a user without the permission: the pool itself demands acks of its consumer."""
+    fill(stream, 2, count=3)
+    consumer = durable(stream, ack_wait=30.0)
+    with jsclient.connect(server.url) as nc:
+        handle = JetStream(nc).consumer("T", "C", fetch_info=False)
+        seen: list[int] = []
+        with WorkerPool(handle.typed(Order, on_bad="skip"), lambda message: seen.append(message.value.id)):
+            wait_until(lambda: consumer.info().ack_floor.stream_seq == 3, 15)
+    assert sorted(seen) == [1, 3]

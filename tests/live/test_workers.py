@@ -92,7 +92,7 @@ def test_a_consumer_that_does_not_fit_is_refused(stream: Stream) -> None:
     with pytest.raises(errors.ConfigError, match="ack policy"):
         WorkerPool(unacked, print)
     with pytest.raises(errors.ConfigError, match="PoolOptions"):
-        WorkerPool(limited, print, thread=3)  # type: ignore[call-overload]
+        WorkerPool(limited, print, thread=3)  # type: ignore[call-arg]
 
 
 @pytest.mark.slow

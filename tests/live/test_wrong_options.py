@@ -163,7 +163,6 @@ NEEDS: dict[str, dict[str, Any]] = {
     "min_ack_pending": {"group": "g"},
     "opt_start_seq": {"deliver_policy": "by_start_sequence"},
     "opt_start_time": {"deliver_policy": "by_start_time"},
-    "on_bad": {"decode": int},
 }
 """Options without which another one is refused already."""
 
@@ -255,7 +254,7 @@ def test_a_wrong_value_is_a_config_error_and_nothing_is_sent(rig: Rig, table: st
 
 def test_attrs_classes_of_options_have_no_other_fields() -> None:
     """What their TypedDict does not name is fed as a class of its own, or is no option of a user."""
-    known = {"servers", "decode", "on_bad", "first_messages", "most_messages"}
+    known = {"servers", "first_messages", "most_messages"}
     for table, kind in (("ConnectOptionsDict", ConnectOptions), ("ObjectStoreConfigDict", ObjectStoreConfig)):
         assert {field.name for field in attrs.fields(kind)} - known == set(hints_of(tables()[table]))
     assert accepts(hints_of(ConnectOptions)["servers"])(("a",))

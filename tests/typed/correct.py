@@ -248,38 +248,38 @@ def values(nc: jsclient.Connection) -> None:
         batch.add("orders.new", Order(id=3))
     manage(js)
     consumer = js.stream("ORDERS").consumer("C")
-    for msg in consumer.fetch(10, timeout=1, decode=Order):
+    for msg in consumer.typed(Order).fetch(10, timeout=1):
         on_order(msg)
-    found = consumer.fetch(10, decode=Order, on_bad="skip")
-    print(found[0].value.id, found.skipped, consumer.next(decode=list[int], timeout=1).value[0])
-    with consumer.messages(decode=Order, on_bad="reject", dead_letter="dead.orders", max_messages=10) as messages:
+    found = consumer.typed(Order, on_bad="skip").fetch(10)
+    print(found[0].value.id, found.skipped, consumer.typed(list[int]).next(timeout=1).value[0])
+    with consumer.typed(Order, on_bad="reject", dead_letter="dead.orders").messages(max_messages=10) as messages:
         for msg in messages:
             order: Order = msg.value
             print(order.id)
         print(messages.next(1).value.total)
-    for msg in consumer.fetch_no_wait(10, decode=Order):
+    for msg in consumer.typed(Order).fetch_no_wait(10):
         on_order(msg)
-    for msg in consumer.fetch_bytes(1 << 20, decode=Order, heartbeat=1.0, on_bad="skip"):
+    for msg in consumer.typed(Order, on_bad="skip").fetch_bytes(1 << 20, heartbeat=1.0):
         on_order(msg)
-    for msg in consumer.fetch_each(10, 5, decode=Order, on_bad="skip", on_error=print):
+    for msg in consumer.typed(Order, on_bad="skip").fetch_each(10, 5, on_error=print):
         on_order(msg)
-    for some in consumer.batches(10, decode=Order, max_bytes=1 << 20):
+    for some in consumer.typed(Order).batches(10, max_bytes=1 << 20):
         on_orders(list(some))
-    with consumer.read_until(drained=True, decode=Order) as finite:
+    with consumer.typed(Order).read_until(drained=True) as finite:
         for msg in finite:
             on_order(msg)
     with js.stream("ORDERS").ordered_consumer() as ordered:
-        on_order(ordered.next(1, decode=Order, on_bad="skip"))
-        on_orders(list(ordered.fetch_no_wait(1, decode=Order)))
-        for msg in ordered.read_until(7, decode=Order, on_error=print):
+        on_order(ordered.typed(Order, on_bad="skip").next(1))
+        on_orders(list(ordered.typed(Order).fetch_no_wait(1)))
+        for msg in ordered.typed(Order).read_until(7, on_error=print):
             on_order(msg)
-    consumer.consume(on_order, decode=Order, workers=3).close()
-    consumer.consume(handle, decode=Order).close()
-    js.stream("ORDERS").ordered_consumer().fetch(1, decode=Order)[0].value.total.hex()
-    WorkerPool(consumer, on_order, decode=Order, threads=3, dead_letter="dead.orders", on_bad="reject").stop()
-    WorkerPool(consumer, on_orders, decode=Order, batch=(100, 0.5)).stop()
+    consumer.typed(Order).consume(on_order, workers=3).close()
+    consumer.typed(Order).consume(handle).close()
+    js.stream("ORDERS").ordered_consumer().typed(Order).fetch(1)[0].value.total.hex()
+    WorkerPool(consumer.typed(Order, on_bad="reject", dead_letter="dead.orders"), on_order, threads=3).stop()
+    WorkerPool(consumer.typed(Order), on_orders, batch=(100, 0.5)).stop()
     group = PartitionedGroup(js, "ORDERS", "g", elastic=True)
-    GroupPool(group, on_order_in_order, decode=Order, threads=3).stop()
+    GroupPool(group.typed(Order), on_order_in_order, threads=3).stop()
     print(consumer.next().json()["id"], nc.request("a", b"").json())
     kv = create_key_value(js, KeyValueConfig(bucket="B"))
     orders = kv.typed(Order)

@@ -174,37 +174,42 @@ JetStream(nc, codec=HalfACodec())  # wrong
 JetStream(nc, codex=codecs.JSON)  # wrong
 nc.jetstream(codec=codecs)  # wrong
 nc.jetstream().publish("a", Order(id=1))  # wrong
-consumer.fetch(1, decode=5)  # wrong
-consumer.fetch(1, decode=Order, on_bad="ignore")  # wrong
-print(consumer.fetch(1, decode=Order)[0].value.name)  # wrong
-consumer.next(decode=Order).value.upper()  # wrong
+consumer.typed(5).fetch(1)  # wrong
+consumer.typed(Order, on_bad="ignore").fetch(1)  # wrong
+print(consumer.typed(Order).fetch(1)[0].value.name)  # wrong
+consumer.typed(Order).next().value.upper()  # wrong
 print(consumer.next().value)  # wrong
-for typed in consumer.messages(decode=Order, max_messages=10):
+for typed in consumer.typed(Order).messages(max_messages=10):
     print(typed.value.total)  # wrong
-consumer.messages(decode=Order, max_message=10)  # wrong
-consumer.consume(on_customer, decode=Order)  # wrong
+consumer.typed(Order).messages(max_message=10)  # wrong
+consumer.typed(Order).consume(on_customer)  # wrong
 consumer.consume(on_order)  # wrong
-stream.ordered_consumer().messages(decode=Order, on_bad="reject")  # wrong
-print(consumer.fetch_no_wait(1, decode=Order)[0].value.name)  # wrong
-print(consumer.fetch_bytes(100, decode=Order)[0].value.name)  # wrong
-consumer.fetch_bytes(100, decode=Order, on_bad="drop")  # wrong
-for typed in consumer.fetch_each(1, decode=Order):
+stream.ordered_consumer().typed(Order, on_bad="reject").messages()  # wrong
+print(consumer.typed(Order).fetch_no_wait(1)[0].value.name)  # wrong
+print(consumer.typed(Order).fetch_bytes(100)[0].value.name)  # wrong
+consumer.typed(Order, on_bad="drop").fetch_bytes(100)  # wrong
+for typed in consumer.typed(Order).fetch_each(1):
     print(typed.value.name)  # wrong
-for batch in consumer.batches(1, decode=Order, max_bytes=10):
+for batch in consumer.typed(Order).batches(1, max_bytes=10):
     print(batch[0].value.name)  # wrong
-consumer.batches(1, decode=Order, max_byte=10)  # wrong
-for typed in consumer.read_until(5, decode=Order):
+consumer.typed(Order).batches(1, max_byte=10)  # wrong
+for typed in consumer.typed(Order).read_until(5):
     print(typed.value.name)  # wrong
 consumer.read_until("5")  # wrong
-consumer.read_until(5, decode=Order, on_bad="drop")  # wrong
-print(stream.ordered_consumer().next(decode=Order).value.name)  # wrong
-print(stream.ordered_consumer().fetch_no_wait(1, decode=Order)[0].value.name)  # wrong
-for typed in stream.ordered_consumer().read_until(5, decode=Order):
+consumer.typed(Order, on_bad="drop").read_until(5)  # wrong
+print(stream.ordered_consumer().typed(Order).next().value.name)  # wrong
+print(stream.ordered_consumer().typed(Order).fetch_no_wait(1)[0].value.name)  # wrong
+for typed in stream.ordered_consumer().typed(Order).read_until(5):
     print(typed.value.name)  # wrong
-WorkerPool(consumer, on_customer, decode=Order)  # wrong
-WorkerPool(consumer, on_order, decode=Order, on_bad="drop")  # wrong
+WorkerPool(consumer.typed(Order), on_customer)  # wrong
+WorkerPool(consumer.typed(Order, on_bad="drop"), on_order)  # wrong
+WorkerPool(consumer, on_order)  # wrong
+WorkerPool(consumer.typed(Order), on_order, thread=3)  # wrong
+consumer.fetch(1, decode=Order)  # wrong
 group = PartitionedGroup(plain, "ORDERS", "g", elastic=True)
 GroupPool(group, on_order, leas=3)  # wrong
+GroupPool(group, on_order)  # wrong
+GroupPool(group.typed(Customer), on_order)  # wrong
 orders = kv.typed(Order)
 orders.put("k", Customer(name="sue"))  # wrong
 print(orders.get("k").value.name)  # wrong

@@ -16,7 +16,7 @@ from jsclient.jetstream.consuming.ordered import OrderedConsumer
 from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedState
 from jsclient.jetstream.consuming.pull_options import PullOptions
-from jsclient.jetstream.consuming.typed import Reading
+from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import UnreadMsg
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -281,8 +281,7 @@ def test_it_is_closed_by_another_thread_while_its_consumer_cannot_be_made() -> N
 def test_a_message_that_cannot_be_decoded_says_so_when_its_value_is_read() -> None:
     rig = Rig()
     js: Any = None
-    made = Reading(js, int, int, "raise", "", False)
-    rig.messages.reading = made
+    made = Values(js, int, int, "raise", "", False)
     rig.messages.makes(made.maker(), made.decode)
     rig.comes((1, 1), (2, 2))
     for seq in (1, 2):

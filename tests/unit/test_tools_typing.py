@@ -68,24 +68,18 @@ def fields(options: type[attrs.AttrsInstance]) -> set[str]:
     return {field.name for field in attrs.fields(options)}
 
 
-TYPED = {"decode", "on_bad"}
-"""Stand in the signature beside the dictionary: they give other parameters, and the result, their type."""
-
-DECODING = TYPED | {"dead_letter"}
-
-
 @pytest.mark.parametrize(
     ("typed", "accepted"),
     [
         (ConnectOptionsDict, fields(ConnectOptions) - {"servers"}),
-        (PoolOptionsDict, fields(PoolOptions) - TYPED),
+        (PoolOptionsDict, fields(PoolOptions)),
         (PullOptionsDict, fields(PullOptions) - {"first_messages", "most_messages"}),  # these two are for layers
-        (FetchDict, names(Consumer.fetch, "max_messages", "timeout", *DECODING)),
-        (FetchBytesDict, names(Consumer.fetch, "max_messages", "timeout", "max_bytes", *DECODING)),
+        (FetchDict, names(Consumer.fetch, "max_messages", "timeout")),
+        (FetchBytesDict, names(Consumer.fetch, "max_messages", "timeout", "max_bytes")),
         (
             GroupPoolDict,
             fields(MemberOptions)
-            | (fields(PoolOptions) - TYPED - {"batch", "manual", "group", "max_prefetch", "later", "later_from"}),
+            | (fields(PoolOptions) - {"batch", "manual", "group", "max_prefetch", "later", "later_from"}),
         ),
         (EndpointDict, names(Group.add_endpoint, "name", "handler", "decode")),
         (keywords.AtomicBatchDict, names(AtomicBatch, "js")),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +12,8 @@ from jsclient import codecs, errors
 from jsclient.codecs import OnBad
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.fetch import Batch, Ended
-from jsclient.jetstream.consuming.iterator import MessageIterator
-from jsclient.jetstream.consuming.typed import Reading, Sifting, reading_of, tell
-from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
+from jsclient.jetstream.consuming.typed import Values, tell, values_of, with_policy
+from jsclient.jetstream.consuming.typed_message import UnreadMsg
 from jsclient.message import Msg
 
 CLOSED = errors.ConnectionClosed("the connection is closed")
@@ -30,9 +27,8 @@ class Engine:
         self.said: list[bytes] = []
         self._engine = self
 
-    @contextmanager
-    def sends_within(self, deadline: Deadline) -> Iterator[None]:
-        yield
+    def bound(self) -> Deadline | None:
+        return None
 
 
 class Bad(UnreadMsg[int]):
@@ -52,18 +48,18 @@ class Bad(UnreadMsg[int]):
         engine.said.append(b"nak")
 
 
-def reading(on_bad: OnBad, publish: Any = None) -> Reading[int]:
+def reading(on_bad: OnBad, publish: Any = None) -> Values[int]:
     api = SimpleNamespace(prefix="$JS.hub.API.")
     js: Any = SimpleNamespace(api=api, decodes_with=codecs.JSON, publish_async=publish)
-    return reading_of(js, int, on_bad, "dead.x" if on_bad == "reject" else None, lambda: "explicit")
+    return with_policy(values_of(js, int, on_bad, "dead.x" if on_bad == "reject" else None), "explicit")
 
 
-def bad(made: Reading[int], engine: Engine, reply: bytes = b"$JS.ACK.S.C.1.7.7.1700000000000000000.0") -> Any:
+def bad(made: Values[int], engine: Engine, reply: bytes = b"$JS.ACK.S.C.1.7.7.1700000000000000000.0") -> Any:
     given: Any = engine
     return Bad(Msg(b"s", b"1", reply, b"no number"), given, True, None, made)
 
 
-def told(made: Reading[int], message: Any) -> list[Exception]:
+def told(made: Values[int], message: Any) -> list[Exception]:
     found: list[Exception] = []
     assert not made.takes(message, lambda error, message: found.append(error))
     return found
@@ -106,36 +102,6 @@ def test_a_batch_names_what_was_skipped_and_no_other_trouble(caplog: pytest.LogC
     assert list(batch) == []
     assert [type(error) for error in batch.skipped] == [errors.DecodeFailed]
     assert "the connection is closed" in caplog.text
-
-
-class Items(MessageIterator):
-    """What an iterator brings, in turn; None: nothing in time."""
-
-    buffered = 2
-
-    def __init__(self, made: Reading[int], *items: Any) -> None:
-        self.reading = made
-        self.items = list(items)
-        self.source = "the consumer"
-        self.options = SimpleNamespace(on_error=lambda error, message: None)
-
-    def _get(self, timeout: float | None) -> Any:
-        return self.items.pop(0) if self.items else None
-
-
-class Sifted(Sifting[int], Items):
-    """The same without what cannot be decoded."""
-
-
-@pytest.mark.parametrize("good", [True, False])
-def test_a_poll_looks_at_all_that_is_here(good: bool) -> None:
-    """Behind what cannot be decoded lies perhaps what can; time to wait for more is not taken."""
-    made = reading("skip")
-    none: Any = None
-    last = TypedMsg(Msg(b"s", b"1", b"r", b"1"), none, True, None, made, 1) if good else bad(made, Engine())
-    messages = Sifted(made, bad(made, Engine()), bad(made, Engine()), last)
-    assert messages._get(0) is (last if good else None)
-    assert messages.items == []
 
 
 def test_a_hook_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:

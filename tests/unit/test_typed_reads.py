@@ -9,8 +9,9 @@ from tests.finite_rig import Consumer
 
 from jsclient import errors
 from jsclient.codecs import OnBad
-from jsclient.jetstream.consuming.typed import reading_of
-from jsclient.jetstream.consuming.typed_reads import TypedFiniteRead
+from jsclient.jetstream.consuming.finite import FiniteRead
+from jsclient.jetstream.consuming.typed import values_of, with_policy
+from jsclient.jetstream.consuming.typed_message import TypedMsg
 
 
 class Numbers(Consumer):
@@ -24,13 +25,14 @@ class Numbers(Consumer):
         return found
 
 
-def reading(consumer: Numbers, on_bad: OnBad, hook: Any = None) -> TypedFiniteRead[int]:
+def reading(consumer: Numbers, on_bad: OnBad, hook: Any = None) -> FiniteRead[TypedMsg[int]]:
     from jsclient import codecs
 
     js: Any = consumer.js
     js.decodes_with = codecs.JSON
-    made = reading_of(js, int, on_bad, None, lambda: "none")
-    return TypedFiniteRead(made, hook, consumer, 3, timeout=5.0)
+    made = with_policy(values_of(js, int, on_bad, None), "none")
+    given: Any = consumer
+    return FiniteRead(given, 3, timeout=5.0, values=made, on_error=hook)
 
 
 def bringing(count: int) -> Numbers:

@@ -1,9 +1,9 @@
 """The case `decode`: what a `msg.value` costs, beside msgspec alone on the same bytes.
 
 All in one process, by turns: messages that are taken and not decoded, the same decoded by the program itself with
-msgspec's decoder (`decoder(payload)`), the same with `decode=`, and a bare loop over the payloads. The gate compares
-what `decode=` takes more than taking with what msgspec takes more than taking: the same payloads, in the same order, as
-they lie in memory after they were received. That is what a program would do without `decode=`. The bare loop stands
+msgspec's decoder (`decoder(payload)`), the same with `typed`, and a bare loop over the payloads. The gate compares
+what `typed` takes more than taking with what msgspec takes more than taking: the same payloads, in the same order, as
+they lie in memory after they were received. That is what a program would do without `typed`. The bare loop stands
 beside it: it does nothing between two payloads, so processor and memory have everything at hand, and msgspec itself
 takes 1.4 to 1.6 times as long in a loop that also takes messages.
 
@@ -76,10 +76,10 @@ def decode(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
     least = dict.fromkeys((alone, plain, by_hand, typed), math.inf)
     for _ in range(TURNS):
         for loop in least:
-            with received(stream, count, decode=Order if loop is typed else None) as messages:
+            with received(stream, count, values=loop is typed) as messages:
                 over = [message.msg.payload for message in messages] if loop is alone else messages
                 least[loop] = min(least[loop], seconds(loop, over))
-    with received(stream, count, decode=Order) as messages, timed:
+    with received(stream, count, values=True) as messages, timed:
         typed(messages)
     stream.delete()
     ours, msgspecs = (least[loop] - least[plain] for loop in (typed, by_hand))
@@ -91,11 +91,12 @@ def decode(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
 
 
 @contextmanager
-def received(stream: Stream, count: int, **values: Any) -> Iterator[Any]:
+def received(stream: Stream, count: int, values: bool = False) -> Iterator[Any]:
     """An iterator that has received all messages, without the default bound on their bytes, and has given out one: the
     first take asks for them."""
     consumer = stream.create_consumer(ConsumerConfig(ack_policy="none", inactive_threshold=60))
-    with consumer.messages(max_messages=count, max_bytes=0, stop_after=count, **values) as messages:
+    taken: Any = consumer.typed(Order) if values else consumer
+    with taken.messages(max_messages=count, max_bytes=0, stop_after=count) as messages:
         messages.next(timeout=60)
         wait_until(lambda: messages.buffered >= count - 1, timeout=60)
         yield messages

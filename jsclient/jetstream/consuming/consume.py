@@ -15,7 +15,7 @@ from jsclient.instruments import handling
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.run_out import RUN_OUT
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread, start_all
 
@@ -40,7 +40,7 @@ class ConsumeContext(Taker):
     reached) `error` says why (None in good order), `wait` raises it, and `on_error` is told once.
     """
 
-    def __init__(self, messages: MessageIterator, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
+    def __init__(self, messages: MessageIterator[M], handler: Callable[[M], Any], workers: int) -> None:
         self._messages = messages
         self._handler = handling(messages.connection.options.instrumentation, handler)
         messages.for_handlers()

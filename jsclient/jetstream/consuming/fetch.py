@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, overload
-from typing import TypeVar as _TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -42,16 +41,12 @@ from jsclient.states import LinkEvent, Wake
 from protocol.described import described
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pull_source import PullSource
-    from jsclient.jetstream.message import JetStreamMsg
+    from jsclient.jetstream.message import JetStreamMsg, M
     from jsclient.message import Msg
-
-    M = TypeVar("M", bound=JetStreamMsg, covariant=True, default=JetStreamMsg)
 else:
-    M = _TypeVar("M", covariant=True)
+    M = TypeVar("M", covariant=True)
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
 

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from jsclient import errors, hints, waiting
+from jsclient import errors, handlers, hints, waiting
 from jsclient._engine import Taker
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
@@ -26,8 +26,10 @@ from jsclient.jetstream.consuming.fetch import GRACE, NO_WAIT_TIMEOUT, Batch, En
 from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.ordered_reset import take_turn
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
+from jsclient.jetstream.consuming.pull_options import ErrorHook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
-from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
+from jsclient.jetstream.consuming.typed import Values, tell
+from jsclient.jetstream.message import JetStreamMsg, M, timestamp_ns
 from jsclient.jetstream.publishing.attempts import wait_connected
 from protocol.described import described
 
@@ -41,8 +43,8 @@ hints.wanted(globals(), "Consumer")
 
 
 T = TypeVar("T")
-F = TypeVar("F", bound="FiniteRead")
-R = TypeVar("R", bound="OrderedRead")
+F = TypeVar("F", bound="FiniteRead[Any]")
+R = TypeVar("R", bound="OrderedRead[Any]")
 
 SILENT: Final = 0.9
 """Share of its time after which a pull that does not wait was ended by its own clock, not by the server's answer."""
@@ -105,8 +107,27 @@ class Until:
         return self.position <= self.last_seq(timeout)
 
 
+class _Read(Generic[M]):
+    """Hands out what a finite read has found: messages, or messages with values."""
+
+    _values: Values[Any] | None
+    _on_error: ErrorHook | None
+
+    def _read(self) -> JetStreamMsg:
+        raise AssertionError("subclasses say it")
+
+    def __next__(self) -> M:
+        values = self._values
+        if values is None:
+            return self._read()  # type: ignore[return-value]
+        while True:
+            message = values.of(self._read())
+            if values.takes(message, partial(tell, self._on_error, "a finite read")):
+                return message  # type: ignore[return-value]
+
+
 @described
-class FiniteRead(Taker):
+class FiniteRead(_Read[M], Taker):
     """Iterates over the messages of a pull consumer and ends exactly at the end.
 
     `end_seq`: the last stream sequence to read (waits for it if the stream is not that long yet); `time`: messages
@@ -125,7 +146,13 @@ class FiniteRead(Taker):
         drained: bool = False,
         max_messages: int = 500,
         timeout: Timeout = DEFAULT,
+        values: Values[Any] | None = None,
+        on_error: ErrorHook | None = None,
     ) -> None:
+        handlers.check(on_error, "on_error")
+        if on_error is not None and values is None:
+            raise errors.ConfigError("on_error is for messages that cannot be decoded here: it goes with typed()")
+        self._values, self._on_error = values, on_error
         self.consumer = consumer
         """The consumer that it reads."""
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
@@ -149,7 +176,7 @@ class FiniteRead(Taker):
     def __iter__(self: F) -> F:
         return self
 
-    def __next__(self) -> JetStreamMsg:
+    def _read(self) -> JetStreamMsg:
         waiting.check_turn(self._turn, "a finite read was used")
         with self._turn:
             while True:
@@ -328,7 +355,7 @@ class FiniteRead(Taker):
         return engine_of(self.consumer.nc).refuse_pickle(self)
 
 
-class OrderedRead:
+class OrderedRead(_Read[M]):
     """As FiniteRead, over an ordered consumer: every message once, in order, pre-buffered, without acks."""
 
     def __init__(
@@ -339,8 +366,10 @@ class OrderedRead:
         time: dt.datetime | None = None,
         drained: bool = False,
         timeout: Timeout = DEFAULT,
+        values: Values[Any] | None = None,
         **options: Unpack[PullOptionsDict],
     ) -> None:
+        self._values, self._on_error = values, options.get("on_error")
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
         self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
@@ -354,7 +383,7 @@ class OrderedRead:
     def __iter__(self: R) -> R:
         return self
 
-    def __next__(self) -> JetStreamMsg:
+    def _read(self) -> JetStreamMsg:
         waiting.check_turn(self._turn, "a finite read was used")
         with self._turn:
             try:

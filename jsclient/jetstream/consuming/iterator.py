@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from jsclient import errors, handlers, hints, waiting
 from jsclient._engine import SLICE, Taker
@@ -20,7 +20,8 @@ from jsclient.instruments import taking
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE, nak_all, nak_frames
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.consuming.typed import Values, tell
+from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.message import Msg
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
 PATIENCE: Final = 5.0
 """Seconds that the drain of a connection waits for the application to come for the next message of an iterator."""
 
-S = TypeVar("S", bound="MessageIterator")
+S = TypeVar("S", bound="MessageIterator[Any]")
 
 
 class Intake(Protocol):
@@ -70,7 +71,7 @@ class Intake(Protocol):
         """The same in a finalizer, on another thread."""
 
 
-class MessageIterator(Taker):
+class MessageIterator(Taker, Generic[M]):
     """Base of the iterators: how they are used and how they end. A subclass takes from the mailbox in `_get`.
 
     Whatever ends it sets `_stopped` (and `_terminal`, the reason, where it is not the application's own wish): from
@@ -87,13 +88,19 @@ class MessageIterator(Taker):
     _user = 0  # a thread that took from it
     runs_out = False
     """For layers: its consumer does not send again what was on its way when it is drained, see `run_out`."""
-    reading: Any = None
-    """For layers: how its messages become values."""
+    _values: Values[Any] | None = None
     _decode: Callable[[bytes], Any] | None = None
     """What makes a value of a payload, where the loops that hand out messages do it themselves: one function between
     them and it would cost an eighth of what decoding costs."""
 
-    def __init__(self, source: Any, options: Any, intake: Intake, cancel: Cancel | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        options: Any,
+        intake: Intake,
+        cancel: Cancel | None = None,
+        values: Values[Any] | None = None,
+    ) -> None:
         self.source = source
         """For layers."""
         self.options = options
@@ -109,31 +116,42 @@ class MessageIterator(Taker):
         # Of its own, not those of the class: Python 3.11 finds them quicker. Nor may anything here ask for `__dict__`,
         # or every attribute is found by a search: it cost a handler 0.1 us per message.
         self._stopped = self._closed = False
-        self.makes(JetStreamMsg)
+        self._values = values
+        if values is None:
+            self.makes(JetStreamMsg)
+        else:
+            self.makes(values.maker(), values.decode)
         self._engine.takers.enter(self)
         if cancel is not None:
             cancel.enter(self._intake, partial(_cancelled, weakref.ref(self), cancel))
 
-    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+    def _get(self, timeout: float | None) -> M | None:
         """The next message, or None after the timeout."""
         raise AssertionError("subclasses say it")
 
-    def makes(
-        self, make: Callable[[Msg, Connection], JetStreamMsg], decode: Callable[[bytes], Any] | None = None
-    ) -> None:
+    def makes(self, make: Callable[[Msg, Connection], Any], decode: Callable[[bytes], Any] | None = None) -> None:
         """For layers: what a delivered message becomes; `decode` may be called instead, where the loop makes it itself.
 
         An instrument is told here: every way of taking a message comes by."""
         instrument = self.connection.options.instrumentation
         self._plain = make, decode
-        self._make: Callable[[Msg, Connection], JetStreamMsg] = make
-        self._decode = decode
-        if instrument is not None:
-            self._make, self._decode = taking(instrument, make), None
+        if instrument is None:
+            self._use(make, decode)
+        else:
+            self._use(taking(instrument, make), None)
 
     def for_handlers(self) -> None:
         """A consume or a pool takes the messages: an instrument is told of them when its handler begins."""
-        self._make, self._decode = self._plain
+        self._use(*self._plain)
+
+    def _use(self, make: Callable[[Msg, Connection], Any], decode: Callable[[bytes], Any] | None) -> None:
+        values = self._values
+        if (
+            values is not None and not values.lazy
+        ):  # holds no reference to this object, which is freed when a loop is left
+            make, decode = values.sifter(make, partial(tell, self.options.on_error, self.source)), None
+        self._make: Callable[[Msg, Connection], M | None] = make
+        self._decode = decode
 
     @property
     def _wants_acks(self) -> bool:
@@ -142,7 +160,7 @@ class MessageIterator(Taker):
     def __iter__(self: S) -> S:
         return self
 
-    def __next__(self) -> JetStreamMsg:
+    def __next__(self) -> M:
         try:
             message = self._get(None)
         except errors.IteratorClosed:
@@ -150,13 +168,17 @@ class MessageIterator(Taker):
         assert message is not None
         return message
 
-    def next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
+    def next(self, timeout: Timeout = DEFAULT) -> M:
         """One message; waits at most `timeout` seconds (30 by default; 0: only what has been received already).
 
         Raises NoMessages when none came in time, IteratorClosed after `stop`, `close` or the end of a drain.
         """
         seconds = resolve(timeout, FETCH_TIMEOUT)
-        message = self._get(seconds)
+        if self._values is None or self._values.lazy:
+            message = self._get(seconds)
+        else:  # what is left out is settled meanwhile, within the time of the call
+            with self._engine.sends_within(Deadline(seconds)):
+                message = self._get(seconds)
         if message is None:
             raise errors.NoMessages(f"no message of {self.source} within {seconds:g} s")
         return message
@@ -397,7 +419,7 @@ def call_hook(hook: Any, value: Any, text: str | None) -> None:
         log.exception("a hook of the application failed")
 
 
-def _cancelled(of: weakref.ref[MessageIterator], token: Cancel) -> None:
+def _cancelled(of: weakref.ref[MessageIterator[Any]], token: Cancel) -> None:
     messages = of()
     if messages is not None:
         messages._fail(token.error())

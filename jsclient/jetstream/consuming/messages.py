@@ -19,14 +19,15 @@ from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
 from jsclient.jetstream.consuming.run_out import RunOut
+from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.message import M
 from jsclient.shared_options import with_shared_options
 from jsclient.states import WAKE, LinkEvent
 
 
 @with_shared_options
-class Messages(MessageIterator):
+class Messages(MessageIterator[M]):
     """Iterate for ever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
 
     Leaving its `with` block (or `close()`) gives messages that were received and not taken back to the server.
@@ -36,7 +37,7 @@ class Messages(MessageIterator):
 
     _running_out: RunOut | None = None
 
-    def __init__(self, source: PullSource, options: PullOptions) -> None:
+    def __init__(self, source: PullSource, options: PullOptions, values: Values[Any] | None = None) -> None:
         engine_of(source.nc).check_usable()
         if options.cancel is not None:
             options.cancel.check()
@@ -44,11 +45,11 @@ class Messages(MessageIterator):
         self._state = self._pump.state
         self._take = self._state.take
         self._popleft = self._pump.mailbox.popleft
-        super().__init__(source, options, self._pump, options.cancel)
+        super().__init__(source, options, self._pump, options.cancel, values)
 
     # --- taking -------------------------------------------------------------------------------------------
 
-    def __next__(self) -> JetStreamMsg:
+    def __next__(self) -> M:
         # The same as _get, without its calls: they are a tenth of what a message costs.
         state = self._state
         if state.due:
@@ -69,11 +70,15 @@ class Messages(MessageIterator):
                 decode = self._decode
                 if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
-                    return make(item, self.connection)
-                try:
-                    return TypedMsg(item, self.connection, True, None, self.reading, decode(item.payload))
-                except Exception:  # says so when its value is read
-                    return UnreadMsg(item, self.connection, True, None, self.reading)
+                    message = make(item, self.connection)
+                    if message is not None:
+                        return message
+                    item = None  # left out
+                else:
+                    try:
+                        return TypedMsg(item, self.connection, True, None, self._values, decode(item.payload))  # type: ignore[return-value]
+                    except Exception:  # says so when its value is read
+                        return UnreadMsg(item, self.connection, True, None, self._values)  # type: ignore[return-value]
         except IndexError:
             item = None
         except AttributeError:
@@ -85,7 +90,7 @@ class Messages(MessageIterator):
         assert message is not None
         return message
 
-    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+    def _get(self, timeout: float | None) -> M | None:
         """The next message, or None after the timeout. No lock for a message that is there."""
         if self._state.due:
             self._pull()
@@ -94,14 +99,10 @@ class Messages(MessageIterator):
             if item.raw_headers is None and not self._stopped:
                 if self._pump.count(item):
                     self.stop()
-                decode = self._decode
-                if decode is None or not item.payload:  # perhaps the server left it out
-                    make = self._make
-                    return make(item, self.connection)
-                try:
-                    return TypedMsg(item, self.connection, True, None, self.reading, decode(item.payload))
-                except Exception:  # says so when its value is read
-                    return UnreadMsg(item, self.connection, True, None, self.reading)
+                message = self._make(item, self.connection)
+                if message is not None:
+                    return message
+                item = None  # left out
         except IndexError:
             item = None
         except AttributeError:
@@ -112,7 +113,7 @@ class Messages(MessageIterator):
         self._user = get_ident()
         self._pump.keep_pulling()
 
-    def _get_slowly(self, item: Any, timeout: float | None) -> JetStreamMsg | None:
+    def _get_slowly(self, item: Any, timeout: float | None) -> M | None:
         self._user = get_ident()
         deadline = Deadline(timeout)
         while True:
@@ -132,8 +133,8 @@ class Messages(MessageIterator):
                 if deadline.expired() and not self._mailbox.items:
                     return None
 
-    def _handle(self, item: Any) -> JetStreamMsg | None:
-        """A message is returned; statuses and link events are dealt with."""
+    def _handle(self, item: Any) -> M | None:
+        """A message is returned, unless it is left out; statuses and link events are dealt with."""
         if item is WAKE:
             return None
         if isinstance(item, LinkEvent):
@@ -208,7 +209,7 @@ class Messages(MessageIterator):
         return f"<Messages of {self.source} {state} buffered={len(self._mailbox)}>"
 
 
-def each(messages: Messages, most: int, deadline: Deadline) -> Iterator[JetStreamMsg]:
+def each(messages: Messages[M], most: int, deadline: Deadline) -> Iterator[M]:
     """What comes until the deadline, of an iterator that stops after `most` messages; then it is closed."""
     try:
         while messages.delivered < most:

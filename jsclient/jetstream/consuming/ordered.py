@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from jsclient import checks, errors, handlers, hints, waiting
 from jsclient.cancel import Cancel
@@ -36,24 +36,17 @@ from jsclient.jetstream.consuming.ordered_sequence import (
 )
 from jsclient.jetstream.consuming.pull_options import MOST_MESSAGES, MOST_UNMEASURED, PullOptions, PullOptionsDict
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
-from jsclient.jetstream.consuming.typed import (
-    OnBadOrdered,
-    Reading,
-    Sifting,
-    TypedIterator,
-    ordered_reading,
-    typed_iterator,
-)
+from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.message import JetStreamMsg, M
+from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.finite import OrderedRead
-    from jsclient.jetstream.consuming.typed_reads import TypedOrderedRead
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "JetStream", "OrderedRead", "TypedOrderedRead")
+hints.wanted(globals(), "JetStream", "OrderedRead")
 
 
 FIRST_MESSAGES: Final = 5_000
@@ -66,16 +59,8 @@ AGAIN: Final = 0.1
 T = TypeVar("T")
 
 
-class TypedOrderedMessages(TypedIterator[T], OrderedMessages):
-    """What `OrderedConsumer.messages(decode=...)` returns: as OrderedMessages, and each message has a `value`."""
-
-
-class SiftedOrderedMessages(Sifting[T], TypedOrderedMessages[T]):
-    """The same without those that cannot be decoded."""
-
-
 @with_shared_options
-class OrderedConsumer:
+class OrderedConsumer(Generic[M]):
     """Reads a stream in order, each message once, without acks. Made by `stream.ordered_consumer(...)`.
 
     Options are those of OrderedOptions: filter_subjects, deliver_policy, opt_start_seq, opt_start_time,
@@ -94,106 +79,54 @@ class OrderedConsumer:
         self.state.options.filters()
         self._source = OrderedSource(js, stream_name, self.state)
         self._free = deque([True])  # empty while somebody reads: no lock, because the reader may end on another thread
-        self._fetching: OrderedMessages | None = None  # kept between fetches
+        self._kept: list[OrderedMessages] = []  # at most one: of the last fetch, for the next one
+        self._values: Values[Any] | None = None
+
+    @arguments
+    def typed(self, type: type[T], *, on_bad: OnBadOrdered = "raise") -> OrderedConsumer[TypedMsg[T]]:
+        """The same consumer with the same cursor, of messages with a `value` of a type. See Consumer.typed.
+
+        A message that cannot be decoded raises DecodeFailed when its value is read. `on_bad="skip"` leaves it out; it
+        is reported to `on_error`, or in `Batch.skipped`.
+        """
+        refuse_headers_only(self.state.options.headers_only, "an ordered consumer")
+        return with_values(self, ordered_values(self.js, type, on_bad))  # type: ignore[no-any-return]
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    @overload
-    def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages: ...
-
-    @overload
-    def messages(
-        self, *, decode: type[T], on_bad: OnBadOrdered = "raise", **options: Unpack[PullOptionsDict]
-    ) -> TypedOrderedMessages[T]: ...
-
-    def messages(
-        self, *, decode: Any = None, on_bad: OnBadOrdered = "raise", **options: Unpack[PullOptionsDict]
-    ) -> OrderedMessages:
-        """An endless, pre-buffered iterator; options as for Consumer.messages, with 5,000 messages to begin with.
-
-        `decode=Order` gives every message a `value` of that type. One that cannot be decoded raises DecodeFailed when
-        its value is read; with `on_bad="skip"` it is left out, and `on_error` is told.
-        """
-        reading = ordered_reading(self.js, decode, on_bad, self.state.options.headers_only)
-        return self.open_messages(Deadline(CREATE_TIMEOUT), reading, **options)
+    def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages[M]:
+        """An endless, pre-buffered iterator; options as for Consumer.messages, with 5,000 messages to begin with."""
+        return self.open_messages(Deadline(CREATE_TIMEOUT), self._values, **options)
 
     def open_messages(
         self,
         deadline: Deadline,
-        reading: Reading[Any] | None = None,
+        values: Values[Any] | None = None,
         window: tuple[int, int] = (FIRST_MESSAGES, MOST_MESSAGES),
         **options: Unpack[PullOptionsDict],
-    ) -> OrderedMessages:
+    ) -> OrderedMessages[M]:
         """For layers: `messages`, which makes its consumer within the deadline. `window`: messages at the start, and
         at most."""
         self._occupy()
         try:
             self._drop_fetching()
             timeout = deadline.at_most(CREATE_TIMEOUT)
-            given = (self._source, _options(options, self.state, window), self._release, timeout)
-            if reading is None:
-                return OrderedMessages(*given)
-            return typed_iterator(TypedOrderedMessages, SiftedOrderedMessages, reading, *given)
+            chosen = _options(options, self.state, window)
+            return OrderedMessages(self._source, chosen, self._release, timeout, values)
         except BaseException:
             self._release()
             raise
 
-    @overload
-    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PullOptionsDict]) -> ConsumeContext: ...
-
-    @overload
-    def consume(
-        self,
-        handler: Callable[[TypedMsg[T]], Any],
-        *,
-        decode: type[T],
-        on_bad: OnBadOrdered = "raise",
-        **options: Unpack[PullOptionsDict],
-    ) -> ConsumeContext: ...
-
-    def consume(
-        self,
-        handler: Callable[[Any], Any],
-        *,
-        decode: Any = None,
-        on_bad: OnBadOrdered = "raise",
-        **options: Unpack[PullOptionsDict],
-    ) -> ConsumeContext:
+    def consume(self, handler: Callable[[M], Any], **options: Unpack[PullOptionsDict]) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
         handlers.required(handler, "the handler")
-        return ConsumeContext(self.messages(decode=decode, on_bad=on_bad, **options), handler, 1)
-
-    @overload
-    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch: ...
-
-    @overload
-    def fetch(
-        self,
-        max_messages: int = 1,
-        timeout: Timeout = DEFAULT,
-        *,
-        cancel: Cancel | None = None,
-        decode: type[T],
-        on_bad: OnBadOrdered = "raise",
-    ) -> Batch[TypedMsg[T]]: ...
+        return ConsumeContext(self.messages(**options), handler, 1)
 
     @arguments
-    def fetch(
-        self,
-        max_messages: int = 1,
-        timeout: Timeout = DEFAULT,
-        *,
-        cancel: Cancel | None = None,
-        decode: Any = None,
-        on_bad: OnBadOrdered = "raise",
-    ) -> Batch[Any]:
-        """Wait for `max_messages` or `timeout` seconds (30 by default; 0: only what is there).
-
-        `decode=Order` as for `messages`; what is skipped is in `Batch.skipped`.
-        """
-        reading = ordered_reading(self.js, decode, on_bad, self.state.options.headers_only)
+    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch[M]:
+        """Wait for `max_messages` or `timeout` seconds (30 by default; 0: only what is there)."""
         batch = self._fetch(max_messages, timeout, cancel)
-        return batch if reading is None else reading.batch(batch)
+        return cast("Batch[M]", batch if self._values is None else self._values.batch(batch))
 
     def _fetch(self, max_messages: int, timeout: Timeout, cancel: Cancel | None) -> Batch:
         seconds = resolve(timeout, FETCH_TIMEOUT)
@@ -213,45 +146,16 @@ class OrderedConsumer:
                 batch.ended = Ended.NO_MESSAGES
             return batch
 
-    @overload
-    def fetch_no_wait(self, max_messages: int) -> Batch: ...
-
-    @overload
-    def fetch_no_wait(
-        self, max_messages: int, *, decode: type[T], on_bad: OnBadOrdered = "raise"
-    ) -> Batch[TypedMsg[T]]: ...
-
-    def fetch_no_wait(self, max_messages: int, *, decode: Any = None, on_bad: OnBadOrdered = "raise") -> Batch[Any]:
-        """What is there now, up to `max_messages`. `decode=Order` as for `fetch`."""
-        return self.fetch(max_messages, 0, decode=decode, on_bad=on_bad)
-
-    @overload
-    def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> JetStreamMsg: ...
-
-    @overload
-    def next(
-        self,
-        timeout: Timeout = DEFAULT,
-        *,
-        cancel: Cancel | None = None,
-        decode: type[T],
-        on_bad: OnBadOrdered = "raise",
-    ) -> TypedMsg[T]: ...
+    def fetch_no_wait(self, max_messages: int) -> Batch[M]:
+        """What is there now, up to `max_messages`."""
+        return self.fetch(max_messages, 0)
 
     @arguments
-    def next(
-        self,
-        timeout: Timeout = DEFAULT,
-        *,
-        cancel: Cancel | None = None,
-        decode: Any = None,
-        on_bad: OnBadOrdered = "raise",
-    ) -> Any:
-        """One message; raises NoMessages when none came in `timeout` seconds (30 by default). `decode=Order` as for
-        `fetch`: with `on_bad="skip"` it is the first one that can be decoded."""
+    def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> M:
+        """One message; raises NoMessages when none came in `timeout` seconds (30 by default)."""
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
         while True:
-            batch = self.fetch(1, timeout, cancel=cancel, decode=decode, on_bad=on_bad)
+            batch = self.fetch(1, timeout, cancel=cancel)
             if batch:
                 return batch[0]
             if not batch.skipped:
@@ -259,30 +163,6 @@ class OrderedConsumer:
             # What comes behind it, in the time that is left.
             timeout = 0 if deadline.expired() else deadline.remaining()
 
-    @overload
-    def read_until(
-        self,
-        end_seq: int | None = None,
-        *,
-        time: dt.datetime | None = None,
-        drained: bool = False,
-        timeout: Timeout = DEFAULT,
-        **options: Unpack[PullOptionsDict],
-    ) -> OrderedRead: ...
-
-    @overload
-    def read_until(
-        self,
-        end_seq: int | None = None,
-        *,
-        time: dt.datetime | None = None,
-        drained: bool = False,
-        timeout: Timeout = DEFAULT,
-        decode: type[T],
-        on_bad: OnBadOrdered = "raise",
-        **options: Unpack[PullOptionsDict],
-    ) -> TypedOrderedRead[T]: ...
-
     @arguments
     def read_until(
         self,
@@ -291,21 +171,16 @@ class OrderedConsumer:
         time: dt.datetime | None = None,
         drained: bool = False,
         timeout: Timeout = DEFAULT,
-        decode: Any = None,
-        on_bad: OnBadOrdered = "raise",
         **options: Unpack[PullOptionsDict],
-    ) -> OrderedRead:
-        """Iterate over what is there and end exactly: see OrderedRead. `decode=Order` as for `messages`.
+    ) -> OrderedRead[M]:
+        """Iterate over what is there and end exactly: see OrderedRead.
 
         `end_seq`: the last stream sequence to read; `time`: messages stored up to then; `drained=True`: up to the
         stream's last message at the start. `timeout`: seconds for the next message (30).
         """
         from jsclient.jetstream.consuming.finite import OrderedRead
-        from jsclient.jetstream.consuming.typed_reads import TypedOrderedRead
 
-        reading = ordered_reading(self.js, decode, on_bad, self.state.options.headers_only)
-        kind = OrderedRead if reading is None else partial(TypedOrderedRead, reading, options.get("on_error"))
-        return kind(self, end_seq, time=time, drained=drained, timeout=timeout, **options)
+        return OrderedRead(self, end_seq, time=time, drained=drained, timeout=timeout, values=self._values, **options)
 
     def _occupy(self) -> None:
         try:
@@ -320,17 +195,16 @@ class OrderedConsumer:
     def _fetch_stream(self, deadline: Deadline) -> Iterator[OrderedMessages]:
         self._occupy()
         try:
-            if self._fetching is None or self._fetching.closed:
+            if not self._kept or self._kept[0].closed:
                 timeout = deadline.at_most(CREATE_TIMEOUT)
-                self._fetching = OrderedMessages(self._source, _options({}, self.state), lambda: None, timeout)
-            yield self._fetching
+                self._kept[:] = [OrderedMessages(self._source, _options({}, self.state), lambda: None, timeout)]
+            yield self._kept[0]
         finally:
             self._release()
 
     def _drop_fetching(self) -> None:
-        if self._fetching is not None:
-            self._fetching.close()
-            self._fetching = None
+        while self._kept:
+            self._kept.pop().close()
 
     # --- info and end -----------------------------------------------------------------------------------------
 
@@ -349,7 +223,7 @@ class OrderedConsumer:
         """Remove the consumer kept between fetches. Iterators are closed by their own `with`. Idempotent."""
         self._drop_fetching()
 
-    def __enter__(self) -> OrderedConsumer:
+    def __enter__(self) -> OrderedConsumer[M]:
         return self
 
     def __exit__(self, *exc: object) -> None:

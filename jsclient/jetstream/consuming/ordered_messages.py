@@ -41,9 +41,10 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, 
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource, QuestionLimit
 from jsclient.jetstream.consuming.pump import Told, WindowPump
+from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.consuming.watchdog import NEVER
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.message import M
 from jsclient.states import WAKE, LinkEvent
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class OrderedSource(PullSource):
         return f"ordered consumer {self.state.name.decode()!r} of stream {self.stream_name!r}"
 
 
-class OrderedMessages(MessageIterator):
+class OrderedMessages(MessageIterator[M]):
     """The iterator of an ordered consumer. Threads may share it: each message goes to one of them, in order.
 
     Messages are checked many at a time, under one lock, and wait in `_ready`: a lock and a call per message would
@@ -132,6 +133,7 @@ class OrderedMessages(MessageIterator):
         options: PullOptions,
         on_close: Callable[[], None],
         timeout: float | None = CREATE_TIMEOUT,
+        values: Values[Any] | None = None,
     ) -> None:
         if options.cancel is not None:
             options.cancel.check()
@@ -151,11 +153,11 @@ class OrderedMessages(MessageIterator):
         self._pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers), questions=QuestionLimit(0.0))
         self._pump.inbox.one_server = True
         self._state = self._pump.state
-        super().__init__(source, options, self._pump, options.cancel)
+        super().__init__(source, options, self._pump, options.cancel, values)
 
     # --- taking -------------------------------------------------------------------------------------------
 
-    def __next__(self) -> JetStreamMsg:
+    def __next__(self) -> M:
         # The same as _get, without its calls: they are a tenth of what a message costs.
         state = self._state
         if state.due:
@@ -174,12 +176,16 @@ class OrderedMessages(MessageIterator):
                 decode = self._decode
                 if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
-                    return make(item, self.connection)
-                try:
-                    return TypedMsg(item, self.connection, True, None, self.reading, decode(item.payload))
-                except Exception:  # says so when its value is read
-                    return UnreadMsg(item, self.connection, True, None, self.reading)
-            self._ready.appendleft(item)  # not delivered: the next use begins with it
+                    message = make(item, self.connection)
+                    if message is not None:
+                        return message
+                else:
+                    try:
+                        return TypedMsg(item, self.connection, True, None, self._values, decode(item.payload))  # type: ignore[return-value]
+                    except Exception:  # says so when its value is read
+                        return UnreadMsg(item, self.connection, True, None, self._values)  # type: ignore[return-value]
+            else:
+                self._ready.appendleft(item)  # not delivered: the next use begins with it
         except IndexError:
             pass
         try:
@@ -189,30 +195,33 @@ class OrderedMessages(MessageIterator):
         assert message is not None
         return message
 
-    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+    def _get(self, timeout: float | None) -> M | None:
         """The next message, or None after the timeout."""
         if self._state.due:
             self._pull()
         message = self._ready_one()
         return message if message is not None else self._get_in_turn(timeout)
 
-    def _ready_one(self) -> JetStreamMsg | None:
-        try:
-            item = self._popleft()
-        except IndexError:
-            return None
-        if self._stopped:
-            self._ready.appendleft(item)  # not delivered: the next use begins with it
-            return None
-        if self._pump.count(item):
-            self.stop()
-        return self._make(item, self.connection)
+    def _ready_one(self) -> M | None:
+        while True:
+            try:
+                item = self._popleft()
+            except IndexError:
+                return None
+            if self._stopped:
+                self._ready.appendleft(item)  # not delivered: the next use begins with it
+                return None
+            if self._pump.count(item):
+                self.stop()
+            message = self._make(item, self.connection)
+            if message is not None:
+                return message
 
     def _pull(self) -> None:
         self._user = get_ident()
         self._pump.keep_pulling()
 
-    def _get_in_turn(self, timeout: float | None) -> JetStreamMsg | None:
+    def _get_in_turn(self, timeout: float | None) -> M | None:
         deadline = Deadline(timeout)
         if not take_turn(self._order, timeout):
             return None

@@ -12,10 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from jsclient import errors, handlers, hints, waiting
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import Deadline, plain
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
@@ -40,16 +41,11 @@ from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, OrderedO
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pump import Told, failed
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
-from jsclient.jetstream.consuming.typed import (
-    OnBadOrdered,
-    Sifting,
-    TypedIterator,
-    ordered_reading,
-    typed_iterator,
-)
+from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.consuming.watchdog import NEVER
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.message import M
+from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.message import Msg
 from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
@@ -124,12 +120,12 @@ class OrderedPushSource:
         return f"ordered push consumer {self.state.name.decode()!r} of stream {self.stream_name!r}"
 
 
-class OrderedPushMessages(MessageIterator):
+class OrderedPushMessages(MessageIterator[M]):
     """The iterator. Threads may share it: each message goes to one of them, in order."""
 
     source: OrderedPushSource
 
-    def __init__(self, source: OrderedPushSource, options: PushOptions) -> None:
+    def __init__(self, source: OrderedPushSource, options: PushOptions, values: Values[Any] | None = None) -> None:
         self.resets: int = 0
         self._order = waiting.new_turn()
         self._because = ""  # why a new consumer has to be made
@@ -137,7 +133,7 @@ class OrderedPushMessages(MessageIterator):
         self._again = Again(source.state.options.max_reset_attempts)
         self._push = PushIntake(source, options)
         self._push.watch_servers()
-        super().__init__(source, options, self._push)
+        super().__init__(source, options, self._push, values=values)
         try:
             self.make_next()
         except BaseException:
@@ -158,7 +154,7 @@ class OrderedPushMessages(MessageIterator):
         self._questions.clear()
         return True
 
-    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+    def _get(self, timeout: float | None) -> M | None:
         deadline = Deadline(timeout)
         if not take_turn(self._order, timeout):
             return None
@@ -182,7 +178,9 @@ class OrderedPushMessages(MessageIterator):
                     self._return(item)
                 elif self._is_next(item):
                     self._push.delivered += 1
-                    return self._make(item, self.connection)
+                    message = self._make(item, self.connection)
+                    if message is not None:
+                        return message
         finally:
             self._order.release()
 
@@ -264,16 +262,8 @@ class OrderedPushMessages(MessageIterator):
             self.source.delete()
 
 
-class TypedOrderedPushMessages(TypedIterator[T], OrderedPushMessages):
-    """What `messages(decode=...)` returns: as OrderedPushMessages, and each message has a `value`."""
-
-
-class SiftedOrderedPushMessages(Sifting[T], TypedOrderedPushMessages[T]):
-    """The same without those that cannot be decoded."""
-
-
 @with_shared_options
-class OrderedPushConsumer:
+class OrderedPushConsumer(Generic[M]):
     """Reads a stream in order, each message once, pushed by the server. Made by `stream.ordered_push_consumer(...)`.
 
     Options are those of OrderedOptions, and `heartbeat`: seconds between signs of life (5), twice this without one
@@ -299,53 +289,23 @@ class OrderedPushConsumer:
         """For layers."""
         self.heartbeat = heartbeat
         """Seconds between signs of life of the server."""
+        self._values: Values[Any] | None = None
 
-    @overload
-    def messages(self, **options: Unpack[PushOptionsDict]) -> OrderedPushMessages: ...
+    @arguments
+    def typed(self, type: type[T], *, on_bad: OnBadOrdered = "raise") -> OrderedPushConsumer[TypedMsg[T]]:
+        """The same consumer, of messages with a `value` of a type. See OrderedConsumer.typed."""
+        refuse_headers_only(self.options.headers_only, "an ordered consumer")
+        return with_values(self, ordered_values(self.js, type, on_bad))  # type: ignore[no-any-return]
 
-    @overload
-    def messages(
-        self, *, decode: type[T], on_bad: OnBadOrdered = "raise", **options: Unpack[PushOptionsDict]
-    ) -> TypedOrderedPushMessages[T]: ...
-
-    def messages(
-        self, *, decode: Any = None, on_bad: OnBadOrdered = "raise", **options: Unpack[PushOptionsDict]
-    ) -> OrderedPushMessages:
-        """An endless iterator; memory is bounded by the server's flow control (32 MiB).
-
-        `decode` and `on_bad`: as for OrderedConsumer.messages.
-        """
-        reading = ordered_reading(self.js, decode, on_bad, self.options.headers_only)
+    def messages(self, **options: Unpack[PushOptionsDict]) -> OrderedPushMessages[M]:
+        """An endless iterator; memory is bounded by the server's flow control (32 MiB)."""
         source = OrderedPushSource(self.js, self.stream_name, OrderedState(self.options), self.heartbeat)
-        given = PushOptions(**options)
-        if reading is None:
-            return OrderedPushMessages(source, given)
-        return typed_iterator(TypedOrderedPushMessages, SiftedOrderedPushMessages, reading, source, given)
+        return OrderedPushMessages(source, PushOptions(**options), self._values)
 
-    @overload
-    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PushOptionsDict]) -> ConsumeContext: ...
-
-    @overload
-    def consume(
-        self,
-        handler: Callable[[TypedMsg[T]], Any],
-        *,
-        decode: type[T],
-        on_bad: OnBadOrdered = "raise",
-        **options: Unpack[PushOptionsDict],
-    ) -> ConsumeContext: ...
-
-    def consume(
-        self,
-        handler: Callable[[Any], Any],
-        *,
-        decode: Any = None,
-        on_bad: OnBadOrdered = "raise",
-        **options: Unpack[PushOptionsDict],
-    ) -> ConsumeContext:
+    def consume(self, handler: Callable[[M], Any], **options: Unpack[PushOptionsDict]) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
         handlers.required(handler, "the handler")
-        return ConsumeContext(self.messages(decode=decode, on_bad=on_bad, **options), handler, 1)
+        return ConsumeContext(self.messages(**options), handler, 1)
 
     def __repr__(self) -> str:
         return f"<OrderedPushConsumer of {self.stream_name!r}>"

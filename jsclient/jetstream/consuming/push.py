@@ -10,11 +10,12 @@ import datetime as dt
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from jsclient import checks, errors, handlers, hints
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
@@ -24,15 +25,9 @@ from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
-from jsclient.jetstream.consuming.typed import (
-    Sifting,
-    TypedIterator,
-    reading_of,
-    refuse_without_decode,
-    typed_iterator,
-)
+from jsclient.jetstream.consuming.typed import Values, values_of, with_policy, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
-from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.message import M
 from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
@@ -47,17 +42,17 @@ UNBIND_TIMEOUT: Final = 1.0
 T = TypeVar("T")
 
 
-class PushMessages(MessageIterator):
+class PushMessages(MessageIterator[M]):
     """The iterator over a push consumer. Threads may share it; close it or leave its `with` block to unsubscribe."""
 
-    def __init__(self, consumer: PushConsumer, options: PushOptions) -> None:
+    def __init__(self, consumer: PushConsumer[M], options: PushOptions, values: Values[Any] | None = None) -> None:
         self._push = PushIntake(consumer, options)
         # Acks that the server does not confirm ask it how far it has delivered: see stale_acks.py.
         subject = f"CONSUMER.MSG.NEXT.{consumer.stream_name}.{consumer.name}"
         pool_of(consumer.nc).remember(consumer.js.api.subject(subject))
-        super().__init__(consumer, options, self._push)
+        super().__init__(consumer, options, self._push, values=values)
 
-    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+    def _get(self, timeout: float | None) -> M | None:
         deadline = Deadline(timeout)
         self._user = get_ident()
         while True:
@@ -77,7 +72,9 @@ class PushMessages(MessageIterator):
                 self._return(item)
             else:
                 self._push.delivered += 1
-                return self._make(item, self.connection)
+                message = self._make(item, self.connection)
+                if message is not None:
+                    return message
 
     @property
     def missed_heartbeats(self) -> int:
@@ -91,16 +88,8 @@ class PushMessages(MessageIterator):
         return f"<PushMessages of {self.source} {'closed' if self._closed else 'open'}>"
 
 
-class TypedPushMessages(TypedIterator[T], PushMessages):
-    """What `PushConsumer.messages(decode=...)` returns: as PushMessages, and each message has a `value`."""
-
-
-class SiftedPushMessages(Sifting[T], TypedPushMessages[T]):
-    """The same without those that cannot be decoded."""
-
-
 @with_shared_options
-class PushConsumer:
+class PushConsumer(Generic[M]):
     """A push consumer. Made by `create_push_consumer`, `push_consumer` and the like.
 
     The server delivers only while somebody is subscribed, that is while an iterator or consume is open. With a
@@ -123,6 +112,16 @@ class PushConsumer:
         self.config: ConsumerConfig = config
         """Its configuration."""
         self._info = info
+        self._values: Values[Any] | None = None
+
+    @arguments
+    def typed(
+        self, type: type[T], *, on_bad: OnBad = "raise", dead_letter: str | None = None
+    ) -> PushConsumer[TypedMsg[T]]:
+        """The same consumer, of messages with a `value` of a type. See Consumer.typed."""
+        refuse_headers_only(self.config.headers_only, self)
+        values = values_of(self.js, type, on_bad, dead_letter)
+        return with_values(self, with_policy(values, self.config.ack_policy))  # type: ignore[no-any-return]
 
     @property
     def cached_info(self) -> ConsumerInfo | None:
@@ -149,77 +148,22 @@ class PushConsumer:
         """Ask the server whether it is the whole stream that was deleted."""
         return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
-    @overload
-    def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages: ...
-
-    @overload
-    def messages(
-        self,
-        *,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PushOptionsDict],
-    ) -> TypedPushMessages[T]: ...
-
-    def messages(
-        self,
-        *,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PushOptionsDict],
-    ) -> PushMessages:
-        """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound.
-
-        `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
-        """
+    def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages[M]:
+        """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""
         chosen = PushOptions(**options)
-        if decode is None:
-            refuse_without_decode(on_bad, dead_letter)
-            self._check_bound()
-            return PushMessages(self, chosen)
-        refuse_headers_only(self.config.headers_only, self)
-        reading = reading_of(self.js, decode, on_bad, dead_letter, lambda: self.config.ack_policy)
         self._check_bound()
-        return typed_iterator(TypedPushMessages, SiftedPushMessages, reading, self, chosen)
-
-    @overload
-    def consume(
-        self, handler: Callable[[JetStreamMsg], Any], *, workers: int = 1, **options: Unpack[PushOptionsDict]
-    ) -> ConsumeContext: ...
-
-    @overload
-    def consume(
-        self,
-        handler: Callable[[TypedMsg[T]], Any],
-        *,
-        workers: int = 1,
-        decode: type[T],
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PushOptionsDict],
-    ) -> ConsumeContext: ...
+        return PushMessages(self, chosen, self._values)
 
     def consume(
-        self,
-        handler: Callable[[Any], Any],
-        *,
-        workers: int = 1,
-        decode: Any = None,
-        on_bad: OnBad = "raise",
-        dead_letter: str | None = None,
-        **options: Unpack[PushOptionsDict],
+        self, handler: Callable[[M], Any], *, workers: int = 1, **options: Unpack[PushOptionsDict]
     ) -> ConsumeContext:
         """Call `handler(msg)` for every message; with one worker in order. See Consumer.consume.
 
         `workers`: threads that call the handler. Options: see PushOptions.
-        `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
         """
         handlers.required(handler, "the handler")
         checks.threads(workers, "workers")
-        messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
-        return ConsumeContext(messages, handler, workers)
+        return ConsumeContext(self.messages(**options), handler, workers)
 
     def _check_bound(self) -> None:
         if self.config.deliver_group or self._info is None:

@@ -1,4 +1,4 @@
-"""Messages with values: `decode=Order` of fetch, messages, consume, ordered and push consumers.
+"""Messages with values: what `typed(Order)` of pull, push and ordered consumers means.
 
 What becomes of a message that cannot be decoded:
 
@@ -17,26 +17,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from jsclient import codecs, errors, handlers
+from jsclient import checks, codecs, errors, handlers
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.instruments import Instrumentation, taken
 from jsclient.jetstream import dead_letters
 from jsclient.jetstream.consuming.fetch import Batch
-from jsclient.jetstream.consuming.iterator import MessageIterator
-from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
-from jsclient.jetstream.without_payload import fill, lacks_payload, refuse_headers_only
-from jsclient.shared_options import with_shared_options
+from jsclient.jetstream.without_payload import fill, lacks_payload
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -60,16 +56,16 @@ AGAIN: Final = 1.0
 
 
 @attrs.frozen
-class Reading(Generic[T]):
-    """How the messages of one call become values, and what becomes of those that do not."""
+class Values(Generic[T]):
+    """How the messages of a typed handle become values, and what becomes of those that do not."""
 
     js: JetStream
     type: Any
     decode: Callable[[bytes], T]
     on_bad: OnBad
     dead_letter: str
-    settles: bool
-    """Whether "skip" and "reject" tell the server: the consumer has ack policy explicit."""
+    settles: bool | None = None
+    """Whether "skip" and "reject" tell the server: the consumer has ack policy explicit. None: it is not known yet."""
     looks: dead_letters.Looks = attrs.field(factory=dead_letters.Looks, eq=False, repr=False)
     """For what must not wait on the events thread."""
 
@@ -97,6 +93,18 @@ class Reading(Generic[T]):
 
         return make
 
+    def sifter(
+        self, make: Callable[[Msg, Connection], Any], tell: Tell
+    ) -> Callable[[Msg, Connection], TypedMsg[T] | None]:
+        """`make` for iterators that leave out what cannot be decoded: None for such a message."""
+        takes = self.takes
+
+        def sift(msg: Msg, connection: Connection) -> TypedMsg[T] | None:
+            message: TypedMsg[T] = make(msg, connection)
+            return message if takes(message, tell) else None
+
+        return sift
+
     def later(self, msg: Msg, connection: Connection) -> TypedMsg[T]:
         """The same, decoded when its value is asked for: on the thread that works on it."""
         return UnreadMsg(msg, connection, True, None, self)
@@ -105,19 +113,20 @@ class Reading(Generic[T]):
         """The same message, with a value. The one it is made of must not be used any more."""
         return self.maker()(message.msg, message.connection)
 
-    def takes(self, message: TypedMsg[T], tell: Tell, deadline: Deadline | None = None) -> bool:
+    def takes(self, message: TypedMsg[T], tell: Tell) -> bool:
         """Whether the program gets it; else it has been dealt with, and told of.
 
-        `deadline` is that of the call: a full link keeps none beyond its timeout. What cannot be settled comes again.
+        A call with a timeout is in `sends_within`: a full link keeps none beyond it. What cannot be settled comes
+        again.
         """
         if message.__class__ is TypedMsg or self.lazy:
             return True
+        deadline = engine_of(message.connection).bound()
         try:
             self.read(message, DEFAULT if deadline is None else deadline)
         except errors.JsClientError as error:
             tell(error, message)
-            with nullcontext() if deadline is None else engine_of(message.connection).sends_within(deadline):
-                self._settle(message, error, tell)
+            self._settle(message, error, tell)
             return False
         return True
 
@@ -137,12 +146,9 @@ class Reading(Generic[T]):
 
     def batch(self, batch: Batch) -> Batch[TypedMsg[T]]:
         """What a fetch brought, with values."""
-        make = self.maker()
-        return self.sifted(
-            Batch([make(message.msg, message.connection) for message in batch], batch.ended, batch.error)
-        )
+        return self.sifted(Batch([self.of(message) for message in batch], batch.ended, batch.error))
 
-    def sifted(self, batch: Batch[Any], deadline: Deadline | None = None) -> Batch[TypedMsg[T]]:
+    def sifted(self, batch: Batch[Any]) -> Batch[TypedMsg[T]]:
         """A batch of messages of `maker` without those that are left out."""
         if self.lazy:
             return batch
@@ -153,7 +159,7 @@ class Reading(Generic[T]):
             if isinstance(error, (errors.DecodeFailed, errors.PayloadMissing, errors.MessageNotFound)):
                 skipped.append(error)
 
-        taken = [message for message in batch if self.takes(message, tell, deadline)]
+        taken = [message for message in batch if self.takes(message, tell)]
         return Batch(taken, batch.ended, batch.error, tuple(skipped))
 
     # --- what cannot be decoded ---------------------------------------------------------------------------------
@@ -234,87 +240,54 @@ def _quietly(message: JetStreamMsg, action: Callable[[], Any]) -> None:
         log.warning("%r was not settled, it comes again after ack_wait: %s", message, error, exc_info=error)
 
 
-def reading_of(
-    js: JetStream, decode: type[T], on_bad: OnBad, dead_letter: str | None, policy: Callable[[], str | None]
-) -> Reading[T]:
-    """What `decode=` and its companions mean; raises ConfigError. `policy` tells the ack policy."""
+def values_of(js: JetStream, type: type[T], on_bad: OnBad, dead_letter: str | None) -> Values[T]:
+    """What `typed` of a consumer means; raises ConfigError."""
     if on_bad not in ("raise", "skip", "reject"):
         raise errors.ConfigError(f'on_bad is "raise", "skip" or "reject", not {on_bad!r}')
     if (on_bad == "reject") is (dead_letter is None):
         raise errors.ConfigError('on_bad="reject" goes with dead_letter=, the subject to store under, and only that')
-    settles = on_bad != "raise" and policy() == "explicit"
-    if on_bad == "reject" and not settles:
+    if dead_letter is not None:
+        checks.subject(dead_letter, "dead_letter")
+    return Values(js, type, codecs.decoder(js.decodes_with, type), on_bad, dead_letter or "")
+
+
+def with_policy(values: Values[T], policy: str | None) -> Values[T]:
+    """The same, of a consumer with this ack policy; raises ConfigError."""
+    settles = not values.lazy and policy == "explicit"
+    if values.on_bad == "reject" and not settles:
         raise errors.ConfigError('on_bad="reject" needs a consumer with ack policy explicit: use "raise" or "skip"')
-    return Reading(js, decode, codecs.decoder(js.decodes_with, decode), on_bad, dead_letter or "", settles)
+    return attrs.evolve(values, settles=settles)
+
+
+def ordered_values(js: JetStream, type: type[T], on_bad: OnBadOrdered) -> Values[T]:
+    """The same for ordered consumers, which have no acks."""
+    return with_policy(values_of(js, type, on_bad, None), "none")
+
+
+def with_values(handle: Any, values: Values[Any] | None) -> Any:
+    """A handle like this one, of messages with values; None: without them."""
+    other = object.__new__(handle.__class__)
+    other.__dict__.update(handle.__dict__)
+    other._values = values
+    return other
+
+
+def values_in(handle: Any) -> Values[Any] | None:
+    """For pools: what `typed` has given to a handle; None if it is not typed."""
+    values: Values[Any] | None = handle._values
+    return values
 
 
 def fetched(
-    batch: Batch[Any], deadline: Deadline, reading: Reading[Any] | None, instrument: Instrumentation | None
+    batch: Batch[Any], deadline: Deadline, values: Values[Any] | None, instrument: Instrumentation | None
 ) -> Batch[Any]:
     """What a fetch returns: told to the instrument, and without what is left out."""
     if instrument is not None:
         taken(instrument, batch)
-    return batch if reading is None else reading.sifted(batch, deadline)
-
-
-def refuse_without_decode(on_bad: OnBad, dead_letter: str | None, on_error: Any = None) -> None:
-    """Raises ConfigError for what means nothing without `decode`; `on_error` where it tells of nothing else."""
-    if on_bad != "raise" or dead_letter is not None:
-        raise errors.ConfigError("on_bad and dead_letter go with decode=")
-    if on_error is not None:
-        raise errors.ConfigError("on_error tells of messages that cannot be decoded here: it goes with decode=")
-
-
-def ordered_reading(js: JetStream, decode: Any, on_bad: OnBadOrdered, headers_only: bool | None) -> Reading[Any] | None:
-    """The same for ordered consumers, which have no acks; None without `decode`."""
-    if decode is None:
-        refuse_without_decode(on_bad, None)
-        return None
-    refuse_headers_only(headers_only, "an ordered consumer")
-    return reading_of(js, decode, on_bad, None, lambda: "none")
-
-
-class TypedIterator(MessageIterator, Generic[T]):
-    """What is different about an iterator of messages with values; stands before the other base."""
-
-    if TYPE_CHECKING:
-        reading: Reading[T]
-
-        def __next__(self) -> TypedMsg[T]: ...
-
-    def next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
-        """As of every iterator, with a value. Raises NoMessages when none came in time that can be decoded."""
-        return super().next(timeout)  # type: ignore[return-value]
-
-    def read_with(self, reading: Reading[T]) -> None:
-        """For layers: how its messages become values."""
-        self.reading = reading
-        self.makes(reading.maker(), reading.decode)
-
-
-class Sifting(TypedIterator[T], Generic[T]):
-    """The same where what cannot be decoded is left out (`on_bad`); stands before the typed iterator."""
-
-    def __next__(self) -> TypedMsg[T]:
-        while True:
-            message = super().__next__()
-            if message.__class__ is TypedMsg or self.reading.takes(message, self._tell):
-                return message
-
-    def _get(self, timeout: float | None) -> TypedMsg[T] | None:
-        deadline = Deadline(timeout)
-        found: Any = super()._get(timeout)
-        if found is None or self.reading.takes(found, self._tell, deadline):
-            return found  # type: ignore[no-any-return]
-        more = self.buffered
-        while more > 0 or not deadline.expired():
-            found, more = super()._get(deadline.remaining()), more - 1
-            if found is None or self.reading.takes(found, self._tell, deadline):
-                return found  # type: ignore[no-any-return]
-        return None
-
-    def _tell(self, error: Exception, message: JetStreamMsg) -> None:
-        tell(self.options.on_error, self.source, error, message)
+    if values is None or values.lazy:
+        return batch
+    with engine_of(values.js.nc).sends_within(deadline):
+        return values.sifted(batch)
 
 
 def tell(on_error: Any, source: object, error: Exception, message: JetStreamMsg) -> None:
@@ -327,22 +300,3 @@ def tell(on_error: Any, source: object, error: Exception, message: JetStreamMsg)
         handlers.ran(hook(error, message))
     except Exception:
         log.exception("a hook of the application failed")
-
-
-@with_shared_options
-class TypedMessages(TypedIterator[T], Messages):
-    """What `Consumer.messages(decode=...)` returns: as Messages, and each message has a `value`."""
-
-
-class SiftedMessages(Sifting[T], TypedMessages[T]):
-    """The same without those that cannot be decoded."""
-
-
-Typed = TypeVar("Typed", bound=TypedIterator[Any])
-
-
-def typed_iterator(typed: type[Typed], sifted: type[Typed], reading: Reading[Any], *given: Any) -> Typed:
-    """The iterator of messages with values, of the class that goes with `on_bad`."""
-    messages = (typed if reading.lazy else sifted)(*given)
-    messages.read_with(reading)
-    return messages

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.without_payload import lacks_payload, missing
 from jsclient.shared_options import with_shared_options
-
-if TYPE_CHECKING:
-    from jsclient.jetstream.consuming.typed import Reading
 
 T = TypeVar("T")
 
@@ -22,16 +19,15 @@ UNREAD: Final = object()
 class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
     """A message with a value as its payload: `msg.value`."""
 
-    _reading: Any = None
+    _values: Any = None
     value: T = None  # type: ignore[assignment]
-    """The decoded payload, of the type given as `decode`. Reading it raises DecodeFailed where that was not possible;
+    """The decoded payload, of the type given to `typed`. Reading it raises DecodeFailed where that was not possible;
     the message may then be acked, naked or terminated as any other. It raises PayloadMissing if the consumer has
     `headers_only`."""
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
         """As of every message; the next one has a value, too, whatever `on_bad` says."""
-        reading: Reading[T] = self._reading
-        return reading.of(JetStreamMsg.ack_next(self, timeout))
+        return self._values.of(JetStreamMsg.ack_next(self, timeout))  # type: ignore[no-any-return]
 
 
 class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
@@ -51,12 +47,12 @@ def value_of(message: Any) -> Any:
     if not message.msg.payload and lacks_payload(message.msg):
         raise missing(message)
     try:
-        value = message._value = message._reading.decode(message.msg.payload)
+        value = message._value = message._values.decode(message.msg.payload)
     except Exception as error:
-        raise message._reading.failed(message, error) from error
+        raise message._values.failed(message, error) from error
     return value
 
 
 def read(message: Any) -> None:
-    """For layers: have the value, from the stream if the message came without its payload; see `Reading.read`."""
-    message._reading.read(message)
+    """For layers: have the value, from the stream if the message came without its payload; see `Values.read`."""
+    message._values.read(message)
