@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from jsclient import errors
@@ -34,6 +35,11 @@ def seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"must be 0 or more seconds, such as 90, 1.5 or 1h30m, not {text}")
     return value
+
+
+def past(text: str) -> dt.datetime:
+    """An argument in seconds: how long ago."""
+    return dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=seconds(text))
 
 
 _SIZE: Final = re.compile(r"([0-9]+)(?:([kmgt])?i?b?)?", re.IGNORECASE)
@@ -145,33 +151,19 @@ def ignored(*names: str) -> Argument:
     return arg(*names, action="store_true", help=argparse.SUPPRESS)
 
 
-class OneOf(NamedTuple):
+class OneOf:
     """Arguments that exclude each other."""
 
-    arguments: Sequence[Argument]
-    required: bool = False
+    def __init__(self, *arguments: Argument, required: bool = False) -> None:
+        self._arguments = arguments
+        self._required = required
 
     def add_to(self, parser: Any) -> None:
-        together = parser.add_mutually_exclusive_group(required=self.required)
-        for argument in self.arguments:
+        together = parser.add_mutually_exclusive_group(required=self._required)
+        for argument in self._arguments:
             argument.add_to(together)
 
 
-class Titled(NamedTuple):
-    """Arguments below a title of their own in the help."""
-
-    title: str
-    arguments: Sequence[Argument]
-
-    def add_to(self, parser: Any) -> None:
-        together = parser.add_argument_group(self.title)
-        for argument in self.arguments:
-            argument.add_to(together)
-
-
-STREAM: Final = arg("stream")
-CONSUMER: Final = arg("consumer")
-BUCKET: Final = arg("bucket")
 FORCE: Final = arg("-f", "--force", action="store_true", help="do not ask")
 HEADERS: Final = arg("-H", "--header", action="append", metavar="NAME:VALUE")
 NAMES: Final = arg("-n", "--names", action="store_true", help="names alone")

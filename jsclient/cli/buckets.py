@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import Any, Final
 
 import attrs
 
 from jsclient import errors, keyvalue
-from jsclient.cli.arguments import (
-    BUCKET,
-    DESCRIPTION,
-    FORCE,
-    NAMES,
-    RAW,
-    WATCHING,
-    Options,
-    arg,
-    count_of_bytes,
-    positive,
-    seconds,
-    storage,
-)
+from jsclient.cli import output as out
+from jsclient.cli.arguments import FORCE, NAMES, RAW, WATCHING, Options, arg, count_of_bytes, positive, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened, over_jetstream, watched
-from jsclient.cli.infos import duration, show_bucket
-from jsclient.cli.output import (
-    Columns,
-    confirm,
-    line,
-    listing,
-    payload_text,
-    picked,
-    record,
-    result,
-    shown,
-    size,
-    write_bytes,
-)
-from jsclient.cli.settings import given
+from jsclient.cli.infos import show_bucket
+from jsclient.cli.settings import OF_BUCKET, STORAGE, given
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig, KeyValueEntry, KeyValueStatus
 
@@ -51,53 +25,33 @@ def _opened(js: JetStream, options: Options) -> KeyValue:
 
 cli: Commands = Commands(_opened)
 
-_KEY: Final = arg("key")
 _VALUE: Final = arg("value", nargs="?", help="- or nothing: standard input")
 _REVISION: Final = arg("revision", type=positive)
 _SETTINGS: Final = (
     arg("--history", type=positive, help="revisions kept per key (default 1)"),
-    arg("--ttl", type=seconds, help="seconds until a value expires; 0: never"),
-    arg("--replicas", type=positive),
     arg("--max-value-size", type=count_of_bytes, help="bytes, or as 64KB; -1: no limit"),
-    arg("--max-bucket-size", dest="max_bytes", type=count_of_bytes, help="bytes, or as 10GB"),
     arg("--marker-ttl", dest="limit_marker_ttl", type=seconds, help="lets values have a TTL (server 2.11)"),
-    arg("--compress", dest="compression", action=argparse.BooleanOptionalAction, help="on disk (server 2.10)"),
-    DESCRIPTION,
+    *OF_BUCKET,
 )
-_PATTERN: Final[dict[str, Any]] = {
-    "nargs": "?",
-    "default": keyvalue.ALL_KEYS,
-    "help": "wildcards allowed (default: all)",
-}
+_PATTERN: Final = arg("pattern", nargs="?", default=keyvalue.ALL_KEYS, help="wildcards allowed (default: all)")
 
-_ENTRY: Final[Columns] = {
-    "REVISION": lambda entry: entry.revision,
-    "OPERATION": lambda entry: entry.operation.name,
+_ENTRY: Final = {
+    **out.columns(REVISION="revision", OPERATION="operation.name"),
     "CREATED": lambda entry: entry.created.isoformat(timespec="milliseconds"),
 }
-_SHOWN: Final[Columns] = {"VALUE": lambda entry: payload_text(entry.value)}
-_BUCKETS: Final[Columns] = {
-    "BUCKET": lambda one: one.bucket,
-    "VALUES": lambda one: f"{one.values:,}",
-    "SIZE": lambda one: size(one.bytes),
-    "HISTORY": lambda one: one.history,
-    "TTL": lambda one: duration(one.ttl) if one.ttl else "-",
-}
-
-
-def _plain_bucket(one: KeyValueStatus) -> dict[str, Any]:
-    return picked(one, "bucket", "values", "bytes", "history")
+_SHOWN: Final[out.Columns] = {"VALUE": lambda entry: out.payload_text(entry.value)}
+_PLAIN_BUCKET: Final = ("bucket", "values", "bytes", "history")
+_BUCKETS: Final = out.columns(BUCKET="bucket", VALUES="values", SIZE="bytes", HISTORY="history", TTL="ttl")
 
 
 def _plain(entry: KeyValueEntry) -> dict[str, Any]:
     operation = {"operation": entry.operation.name}
-    return {**picked(entry, "bucket", "key", "value", "revision"), **operation, "created": entry.created}
+    return {**out.picked(entry, "bucket", "key", "value", "revision"), **operation, "created": entry.created}
 
 
 @cli(
-    "kv ls",
-    arg("bucket", nargs="?"),
-    arg("pattern", **_PATTERN),
+    "kv ls [BUCKET]",
+    _PATTERN,
     NAMES,
     arg("-v", "--verbose", action="store_true", help="keys with their revision, operation and time"),
     arg("--display-value", action="store_true", help="with --verbose: the values, too"),
@@ -106,14 +60,14 @@ def _plain(entry: KeyValueEntry) -> dict[str, Any]:
 def list_keys(js: JetStream, options: Options) -> None:
     """List the buckets, or the keys of one."""
     if options.bucket is None:
-        listing(options, keyvalue.key_value_stores(js), _BUCKETS, plain=_plain_bucket, empty="no buckets")
+        out.listing(options, keyvalue.key_value_stores(js), _BUCKETS, plain=_PLAIN_BUCKET, empty="no buckets")
         return
     bucket = keyvalue.key_value(js, options.bucket)
     if options.verbose:
         _list_entries(bucket, options)
         return
     for key in sorted(bucket.keys(options.pattern)):
-        result(options, {"bucket": options.bucket, "key": key}, key)
+        out.result(options, {"bucket": options.bucket, "key": key}, key)
 
 
 def _list_entries(bucket: KeyValue, options: Options) -> None:
@@ -125,24 +79,17 @@ def _list_entries(bucket: KeyValue, options: Options) -> None:
     def plain(entry: KeyValueEntry) -> dict[str, Any]:
         return {name: value for name, value in _plain(entry).items() if values or name != "value"}
 
-    columns = {"KEY": lambda entry: entry.key, **_ENTRY, **(_SHOWN if values else {})}
-    listing(options, entries, columns, plain=plain, flowing=values)
+    titles = {**out.columns(KEY="key"), **_ENTRY, **(_SHOWN if values else {})}
+    out.listing(options, entries, titles, plain=plain, flowing=values)
 
 
-@cli(
-    "kv add",
-    BUCKET,
-    *_SETTINGS,
-    arg("--storage", type=storage, default="file", help="file (default) or memory"),
-    opens=opened,
-    aliases=("new",),
-)
+@cli("kv add BUCKET", *_SETTINGS, STORAGE, opens=opened, aliases=("new",))
 def add_bucket(js: JetStream, options: Options) -> None:
     """Create a bucket."""
     _show(keyvalue.create_key_value(js, KeyValueConfig(**given(options, KeyValueConfig))).status(), options)
 
 
-@cli("kv edit", BUCKET, *_SETTINGS, opens=opened, aliases=())
+@cli("kv edit BUCKET", *_SETTINGS, opens=opened, aliases=())
 def edit_bucket(js: JetStream, options: Options) -> None:
     """Change settings of a bucket; the others stay as they are."""
     changes = given(options, KeyValueConfig)
@@ -152,16 +99,16 @@ def edit_bucket(js: JetStream, options: Options) -> None:
     _show(keyvalue.update_key_value(js, config).status(), options)
 
 
-@cli("kv info", BUCKET, aliases=("nfo", "i", "view", "status"))
+@cli("kv info BUCKET", aliases=("nfo", "i", "view", "status"))
 def bucket_info(bucket: KeyValue, options: Options) -> None:
-    """Settings and size of a bucket."""
+    """Settings and out.size of a bucket."""
     _show(bucket.status(), options)
 
 
 def _show(status: KeyValueStatus, options: Options) -> None:
     config = status.stream_info.config
     pairs = {
-        **picked(status, "values", "bytes", "history", "ttl"),
+        **out.picked(status, "values", "bytes", "history", "ttl"),
         "marker ttl": status.limit_marker_ttl,
         "storage": config.storage,
         "replicas": config.num_replicas,
@@ -170,16 +117,16 @@ def _show(status: KeyValueStatus, options: Options) -> None:
     show_bucket("Bucket", status.bucket, pairs, status.stream_info, options)
 
 
-@cli("kv get", BUCKET, _KEY, arg("--revision", type=int), RAW)
+@cli("kv get BUCKET KEY", arg("--revision", type=int), RAW)
 def get_value(bucket: KeyValue, options: Options) -> None:
     """Print the value of a key."""
     entry = bucket.get(options.key) if options.revision is None else bucket.get_revision(options.key, options.revision)
     if options.json:
-        record(_plain(entry))
+        out.record(_plain(entry))
     elif options.raw or not sys.stdout.isatty():
-        write_bytes(entry.value if options.raw else entry.value + b"\n")
+        out.write_bytes(entry.value if options.raw else entry.value + b"\n")
     else:
-        line(shown(entry.value))
+        out.line(out.shown(entry.value))
 
 
 def _value(options: Options) -> bytes:
@@ -191,9 +138,7 @@ def _stored(options: Options, revision: int) -> Any:
 
 
 @cli(
-    "kv put",
-    BUCKET,
-    _KEY,
+    "kv put BUCKET KEY",
     _VALUE,
     arg("--revision", type=int, help="only if this is the present revision (0: only if there is none)"),
 )
@@ -209,23 +154,23 @@ def put_value(bucket: KeyValue, options: Options) -> Any:
 _EXPIRES: Final = arg("--ttl", type=seconds, help="seconds until it expires (a bucket with --marker-ttl)")
 
 
-@cli("kv create", BUCKET, _KEY, _VALUE, _EXPIRES)
+@cli("kv create BUCKET KEY", _VALUE, _EXPIRES)
 def create_value(bucket: KeyValue, options: Options) -> Any:
     """Set a key that has no value yet; prints the revision."""
     return _stored(options, bucket.create(options.key, _value(options), ttl=options.ttl))
 
 
-@cli("kv update", BUCKET, _KEY, arg("value", help="-: standard input"), arg("revision", type=int))
+@cli("kv update BUCKET KEY", arg("value", help="-: standard input"), arg("revision", type=int))
 def update_value(bucket: KeyValue, options: Options) -> Any:
     """Set a key if it has this revision; prints the new one."""
     return _stored(options, bucket.update(options.key, _value(options), options.revision))
 
 
-@cli("kv revert", BUCKET, _KEY, _REVISION, FORCE)
+@cli("kv revert BUCKET KEY", _REVISION, FORCE)
 def revert_key(bucket: KeyValue, options: Options) -> Any:
     """Set a key to what it was at a revision; prints the new one."""
     wanted, present = bucket.get_revision(options.key, options.revision), bucket.get(options.key)
-    confirm(f"Set {options.key} to what it was at revision {options.revision}?", options.force)
+    out.confirm(f"Set {options.key} to what it was at revision {options.revision}?", options.force)
     return _stored(options, bucket.update(options.key, wanted.value, present.revision))
 
 
@@ -233,11 +178,11 @@ def _done(options: Options, what: str, name: str) -> Any:
     return {"bucket": options.bucket, what: name}, f"{what} {name}"
 
 
-@cli("kv del", BUCKET, arg("key", nargs="?"), FORCE, opens=opened)
+@cli("kv del BUCKET [KEY]", FORCE, opens=opened)
 def delete_key(js: JetStream, options: Options) -> Any:
     """Delete a key: a marker stays, and the history before it. Without a key: the bucket."""
     what = f"key {options.key} of bucket {options.bucket}"
-    confirm(f"Delete {what if options.key else f'bucket {options.bucket} with all its keys'}?", options.force)
+    out.confirm(f"Delete {what if options.key else f'bucket {options.bucket} with all its keys'}?", options.force)
     if options.key:
         keyvalue.key_value(js, options.bucket).delete(options.key)
     else:
@@ -246,9 +191,7 @@ def delete_key(js: JetStream, options: Options) -> Any:
 
 
 @cli(
-    "kv purge",
-    BUCKET,
-    _KEY,
+    "kv purge BUCKET KEY",
     arg("--ttl", type=seconds, help="seconds until the marker goes, too (server 2.11)"),
     ask="Delete key {key} of bucket {bucket} with its history?",
 )
@@ -258,15 +201,14 @@ def purge_key(bucket: KeyValue, options: Options) -> Any:
     return _done(options, "purged", options.key)
 
 
-@cli("kv history", BUCKET, _KEY)
+@cli("kv history BUCKET KEY")
 def history(bucket: KeyValue, options: Options) -> None:
     """All revisions of a key that are kept."""
-    listing(options, bucket.history(options.key), {**_ENTRY, **_SHOWN}, plain=_plain, flowing=True)
+    out.listing(options, bucket.history(options.key), {**_ENTRY, **_SHOWN}, plain=_plain, flowing=True)
 
 
 @cli(
-    "kv compact",
-    BUCKET,
+    "kv compact BUCKET",
     arg("--older-than", type=seconds, default=1800.0, help="seconds (default 1800; 0: all)"),
     ask="Remove the markers of deleted keys from bucket {bucket}?",
 )
@@ -279,10 +221,10 @@ def compact_bucket(bucket: KeyValue, options: Options) -> Any:
 _UPDATES: Final = arg("--updates", action="store_true", help="changes only")
 
 
-@cli("kv watch", BUCKET, arg("key", **_PATTERN), _UPDATES, *WATCHING)
+@cli("kv watch BUCKET", _PATTERN, _UPDATES, *WATCHING)
 def watch_keys(bucket: KeyValue, options: Options) -> None:
     """Print the values of keys, then every change."""
-    with bucket.watch(options.key, updates_only=options.updates) as watcher:
+    with bucket.watch(options.pattern, updates_only=options.updates) as watcher:
         for entry in watched(watcher, options):
-            text = f"{entry.key} @ {entry.revision} {entry.operation.name} {payload_text(entry.value)}"
-            result(options, _plain(entry), text)
+            text = f"{entry.key} @ {entry.revision} {entry.operation.name} {out.payload_text(entry.value)}"
+            out.result(options, _plain(entry), text)

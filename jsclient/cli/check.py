@@ -5,22 +5,23 @@ It ends within ten seconds, or `--timeout` if that is more: what could not be lo
 
 from __future__ import annotations
 
-import argparse
+import datetime as dt
+import itertools
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
 import jsclient
-from jsclient import errors
-from jsclient.cli import server_check
-from jsclient.cli.arguments import Options, arg, common_arguments
-from jsclient.cli.check_delivery import Finding, try_delivery
+from jsclient import errors, nuid
+from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import connect, jetstream
+from jsclient.cli.infos import limits_of
 from jsclient.cli.output import result, size
+from jsclient.cli.server_check import add_kinds
 from jsclient.durations import Deadline
-from jsclient.jetstream import JetStream
+from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
 
 NEARLY_FULL: Final = 0.9
 SLOW: Final = 0.1
@@ -30,16 +31,29 @@ WHOLE: Final = 10.0
 UNHEARD: Final = "is the server overloaded, or the line cut?"
 
 
+CLOCK_OFF: Final = 2.0
+"""Seconds between our clock and the server's from which on times in headers and TTLs mislead."""
+WINDOW: Final = 60.0
+"""Seconds of the duplicate window of the temporary stream."""
+
 cli: Commands = Commands()
 
 
-def _add_kinds(check: argparse.ArgumentParser) -> None:
-    server_check.add_kinds(check, common_arguments(), required=False)
+class Finding(NamedTuple):
+    """`level`: "ok", "warn" or "fail"."""
+
+    level: str
+    what: str
+    text: str
+    advice: str = ""
 
 
-@cli.alone("check", arg("--stream", help="look at this stream and its consumers, too"), more=_add_kinds)
+STREAM: Final = arg("--stream", help="look at this stream and its consumers, too")
+
+
+@cli.alone("check", STREAM, more=add_kinds)
 def run(options: Options) -> int:
-    """Look at a connection.
+    """Look at connection, rights, versions, limits and clock, as `check` does.
 
     With a KIND: one check for monitoring, exit status 0, 1, 2 or 3.
     """
@@ -158,13 +172,7 @@ def _account(at: _Look) -> Iterator[Finding]:
         return
     level = f", API level {info.api.level}" if info.api.level else ""
     yield Finding("ok", "JetStream", f"{info.streams} streams, {info.consumers} consumers{level}")
-    limits = info.limits
-    for what, used, limit in (
-        ("memory", info.memory, limits.max_memory),
-        ("storage", info.storage, limits.max_storage),
-        ("streams", info.streams, limits.max_streams),
-        ("consumers", info.consumers, limits.max_consumers),
-    ):
+    for what, used, limit in limits_of(info):
         if limit > 0 and used >= limit * NEARLY_FULL:
             advice = "raise the limit of the account, or remove something"
             yield Finding("warn", what, f"{used:,} of {limit:,} used", advice)
@@ -174,7 +182,90 @@ def _account(at: _Look) -> Iterator[Finding]:
 
 
 def _delivery(at: _Look) -> Iterator[Finding]:
-    return try_delivery(at.js, at.left)
+    """A try of what breaks in practice: a temporary stream, two publishes, a pull of two messages, and their acks."""
+    unique = nuid.next_nuid()
+    config = StreamConfig(
+        name=f"JSCLIENT_CHECK_{unique}",
+        subjects=[f"jsclient.check.{unique}"],
+        storage="memory",
+        duplicate_window=WINDOW,
+        max_age=WINDOW,
+    )
+    try:
+        stream = at.js.create_stream(config, timeout=at.left())
+    except errors.ConnectionClosed:
+        raise
+    except errors.JsClientError as error:
+        yield Finding("ok", "acks", f"not tried, because it needs a temporary stream: {errors.brief(error)}")
+        for info in itertools.islice(at.js.streams(timeout=at.left()), 1):
+            yield from _clock(at, at.js.stream(info.config.name, fetch_info=False))
+        yield from _present(at)
+        return
+    try:
+        yield from _clock(at, stream)
+        yield from _window(at, f"jsclient.check.{unique}")
+        yield from _pull(at, stream, acks=True)
+    except errors.NotStored:
+        yield Finding("ok", "acks", "not tried: the subjects of its streams are in another account")
+        yield from _present(at)
+    finally:
+        stream.delete(timeout=at.left())
+
+
+def _present(at: _Look) -> Iterator[Finding]:
+    """A pull without acks, from a stream that holds messages."""
+    for info in at.js.streams(timeout=at.left()):
+        stream = at.js.stream(info.config.name, fetch_info=False)
+        if info.state.messages >= 2 and not info.config.name.startswith("JSCLIENT_CHECK_"):
+            yield from _pull(at, stream, acks=False)
+            return
+
+
+def _clock(at: _Look, stream: Stream) -> Iterator[Finding]:
+    before = dt.datetime.now(dt.timezone.utc)
+    info = stream.info(timeout=at.left())
+    after = dt.datetime.now(dt.timezone.utc)
+    theirs = info.ts or info.created
+    if theirs is None:
+        return
+    off = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
+    if info.ts is None and off <= at.left():
+        off = 0.0  # server 2.9 gives the time of creation, which is a little earlier
+    advice = "synchronize the clocks: TTLs, schedules and start times use the server's clock" if off > CLOCK_OFF else ""
+    yield Finding("warn" if advice else "ok", "clock", f"{off:.3f} s apart", advice)
+
+
+def _window(at: _Look, subject: str) -> Iterator[Finding]:
+    for payload in (b"1", b"2"):
+        at.js.publish(subject, payload, msg_id=payload.decode(), timeout=at.left())
+    if at.js.publish(subject, b"2", msg_id="2", timeout=at.left()).duplicate:
+        yield Finding("ok", "duplicate window", "the stream recognizes a repeated message id")
+    else:
+        yield Finding("fail", "duplicate window", "the stream stored one id twice", "do not retry publishes")
+
+
+def _pull(at: _Look, stream: Stream, acks: bool) -> Iterator[Finding]:
+    config = ConsumerConfig(ack_policy="explicit" if acks else "none", inactive_threshold=WINDOW)
+    consumer = stream.create_consumer(config, timeout=at.left())
+    try:
+        batch = consumer.fetch(2, timeout=min(at.left(), 2.0))
+    except errors.JsClientError as error:
+        yield Finding("fail", "pull", errors.brief(error), "permit publish on $JS.API.CONSUMER.MSG.NEXT.>")
+        return
+    if len(batch) < 2:
+        advice = "if $JS.API is imported from another account, its export needs response_type: stream"
+        yield Finding("fail", "pull", f"{len(batch)} of 2 messages arrived", advice)
+        return
+    yield Finding("ok", "pull", "two messages arrived")
+    if not acks:
+        return
+    try:
+        for message in batch:
+            message.double_ack(min(at.left(), 2.0))
+    except errors.JsClientError as error:
+        yield Finding("fail", "acks", errors.brief(error), "permit publish on $JS.ACK.>, and import it with $JS.API")
+    else:
+        yield Finding("ok", "acks", "the server confirmed both")
 
 
 def _stream(at: _Look) -> Iterator[Finding]:

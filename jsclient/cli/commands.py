@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 import attrs
 
 import jsclient
-from jsclient.cli.arguments import FORCE, JSON, Argument, OneOf, Options, Titled, common_arguments
+from jsclient.cli.arguments import FORCE, JSON, Argument, OneOf, Options, arg, common_arguments
 from jsclient.cli.output import confirm, result
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,18 +40,15 @@ COMMANDS: Final[dict[str, Command]] = {
     "next": Command("consumers", "Take messages from a pull consumer."),
     "kv": Command("buckets", "Key-value buckets."),
     "obj": Command("objects", "Object stores."),
-    "counter": Command("counters", "Distributed counters (server 2.12)."),
     "service": Command("services", "Services of the micro protocol."),
     "worker": Command("worker", "Handle the messages of a consumer, or a group, as a service."),
     "group": Command("groups", "Partitioned consumer groups (server 2.11), those of orbit.go's pcgroups."),
     "lock": Command("locks", "Locks, semaphores and elections: their holders."),
     "dead": Command("dead", "Dead letters of worker pools: look, replay, remove."),
     "events": Command("events", "Print advisories of JetStream as they arrive."),
-    "trace": Command("events", "Where a message would go (server 2.11); no subscriber gets it."),
-    "latency": Command("events", "Time of a message to a subscriber, in percentiles."),
     "check": Command("check", "Look at connection, rights, versions, limits and clock; print what to do."),
     "top": Command("top", "A live view of streams and consumers: rates, lag, what is wrong."),
-    "account": Command("account", "The account: limits, use, backups."),
+    "account": Command("account", "The account: limits and use."),
     "backup": Command("account", "Backups on disk; needs no server."),
     "context": Command("context", "Saved connection settings, shared with the NATS CLI."),
     "errors": Command("errors_lookup", "What an error code of JetStream means, and what to do."),
@@ -71,14 +68,11 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "subjects": ("subj",),
     "pub": ("publish",),
     "sub": ("subscribe",),
-    "increment": ("incr",),
-    "decrement": ("decr",),
     "request": ("req",),
     "obj": ("object",),
     "service": ("micro",),
     "stream": ("str", "st", "s"),
     "consumer": ("con", "obs", "c"),
-    "counter": ("ctr",),
     "server": ("srv",),
     "context": ("ctx",),
     "errors": ("error", "err"),
@@ -102,7 +96,7 @@ class Parser(argparse.ArgumentParser):
 @attrs.frozen
 class _Declared:
     path: str
-    arguments: tuple[Argument | OneOf | Titled, ...]
+    arguments: tuple[Argument | OneOf, ...]
     function: Callable[..., Any]
     opens: Callable[[Options], Any] | None
     connects: bool = True
@@ -142,16 +136,6 @@ class _Declared:
         return said or 0
 
 
-@attrs.frozen
-class _Nested:
-    path: str
-    text: str
-    fill: Callable[[argparse.ArgumentParser, argparse.ArgumentParser], None]
-
-    def add_to(self, commands: Any, common: argparse.ArgumentParser) -> None:
-        self.fill(commands.add_parser(self.path.rpartition(" ")[2], help=self.text, description=self.text), common)
-
-
 class Commands:
     """The commands of a module. Each is declared by a decorator of the function that runs it.
 
@@ -165,28 +149,33 @@ class Commands:
 
     def __init__(self, opens: Callable[[Options], Any] | None = None) -> None:
         self._opens = opens
-        self._all: list[_Declared | _Nested] = []
+        self._all: list[_Declared] = []
 
-    def __call__(self, path: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
+    def __call__(self, usage: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
+        """`usage`: the words of the command, then its first arguments in capitals, in brackets if they may be left
+        out."""
+        words = usage.split()
+        path = " ".join(word for word in words if word.islower())
+        positional = (
+            arg(word.strip("[]").lower(), nargs="?" if word.startswith("[") else None)
+            for word in words
+            if not word.islower()
+        )
+
         def declare(function: F) -> F:
-            self._all.append(_Declared(path, arguments, function, **{"opens": self._opens, **more}))
+            declared = _Declared(path, (*positional, *arguments), function, **{"opens": self._opens, **more})
+            self._all.append(declared)
             return function
 
         return declare
 
-    def alone(self, path: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
+    def alone(self, usage: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
         """Of a function that gets the options alone, and connects by itself."""
-        return self(path, *arguments, opens=None, **more)
+        return self(usage, *arguments, opens=None, **more)
 
-    def local(self, path: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
+    def local(self, usage: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
         """Of a function that needs no server; the options of the connection are left out."""
-        return self(path, *arguments, opens=None, connects=False, **more)
-
-    def nested(
-        self, path: str, text: str, fill: Callable[[argparse.ArgumentParser, argparse.ArgumentParser], None]
-    ) -> None:
-        """A group in a group, filled with the options of the connection at hand."""
-        self._all.append(_Nested(path, text, fill))
+        return self(usage, *arguments, opens=None, connects=False, **more)
 
     def add_to(self, commands: Any, common: argparse.ArgumentParser) -> None:
         """Add them, and their groups, to a parser."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 import jsclient
-from jsclient import contexts
+from jsclient import contexts, errors
 from jsclient.cli.arguments import Options
 from jsclient.cli.output import complain
 
@@ -127,3 +127,18 @@ def watched(watcher: Any, options: Options) -> Iterator[Any]:
             left = None if left is None else left - 1
         elif options.once:
             return
+
+
+def arriving(source: Any, options: Options, wanted: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+    """Messages of something with `next`, to the end that --count and --wait set. Raises NoMessages without any."""
+    count, wait = 0, vars(options).get("wait")
+    while options.count is None or count < options.count:
+        try:
+            message = source.next(wait)
+        except errors.TimedOut:
+            break
+        if wanted is None or wanted(message):
+            count += 1
+            yield message
+    if not count:
+        raise errors.NoMessages(f"no message within {wait:g} s")

@@ -6,65 +6,54 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient.cli import consumer_settings
-from jsclient.cli.arguments import CONSUMER, NAMES, RAW, STREAM, OneOf, Options, arg, ignored, positive, seconds
+from jsclient.cli import settings
+from jsclient.cli.arguments import NAMES, RAW, OneOf, Options, arg, ignored, positive, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
-from jsclient.cli.consumer_settings import moment, named_consumer, wanted_consumer
-from jsclient.cli.infos import duration, show
-from jsclient.cli.output import Columns, listing, print_message
-from jsclient.cli.settings import edited
-from jsclient.durations import plain
+from jsclient.cli.infos import show
+from jsclient.cli.output import columns, listing, print_message
 from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
 cli: Commands = Commands(opened)
 
 _FORCED: Final = ignored("-f", "--force")
 
-_REPORTED: Final[Columns] = {
-    "CONSUMER": lambda info: info.name,
-    "UNPROCESSED": lambda info: f"{info.num_pending:,}",
-    "ACK PENDING": lambda info: f"{info.num_ack_pending:,}",
-    "REDELIVERED": lambda info: f"{info.num_redelivered:,}",
-    "PULLS": lambda info: f"{info.num_waiting:,}",
+_ACKS: Final = columns(REDELIVERED="num_redelivered", ACK_FLOOR="ack_floor.stream_seq", ACK_POLICY="config.ack_policy")
+_LISTED: Final = {**columns(NAME="name", PENDING="num_pending", UNACKED="num_ack_pending"), **_ACKS}
+_REPORTED: Final = {
+    **columns(CONSUMER="name", UNPROCESSED="num_pending", ACK_PENDING="num_ack_pending", REDELIVERED="num_redelivered"),
+    **columns(PULLS="num_waiting"),
     "STATE": lambda info: "paused" if info.paused else "",
-    "ACK FLOOR": lambda info: f"{info.ack_floor.stream_seq:,}",
+    "ACK FLOOR": _ACKS["ACK FLOOR"],
     "MODE": lambda info: "push" if info.config.is_push else "pull",
-    "ACK POLICY": lambda info: info.config.ack_policy,
-    "ACK WAIT": lambda info: duration(plain(info.config.ack_wait or 0)),
-}
-_LISTED: Final[Columns] = {
-    "NAME": _REPORTED["CONSUMER"],
-    "PENDING": _REPORTED["UNPROCESSED"],
-    "UNACKED": _REPORTED["ACK PENDING"],
-    **{title: _REPORTED[title] for title in ("REDELIVERED", "ACK FLOOR", "ACK POLICY")},
+    **columns(ACK_POLICY="config.ack_policy", ACK_WAIT="config.ack_wait"),
 }
 
 
-@cli("consumer ls", STREAM, NAMES)
+@cli("consumer ls STREAM", NAMES)
 def list_consumers(js: JetStream, options: Options) -> None:
     """List the consumers of a stream."""
     found: Iterable[Any] = (js.consumer_names if options.names else js.consumers)(options.stream)
     listing(options, found, _LISTED, empty="no consumers")
 
 
-@cli("consumer report", STREAM)
+@cli("consumer report STREAM")
 def report_consumers(js: JetStream, options: Options) -> None:
     """Lag, acks and pulls of the consumers of a stream."""
     infos = sorted(js.consumers(options.stream), key=lambda info: -info.num_pending)
     listing(options, infos, _REPORTED)
 
 
-@cli("consumer info", STREAM, CONSUMER)
+@cli("consumer info STREAM CONSUMER")
 def consumer_info(js: JetStream, options: Options) -> None:
     """Configuration and state of a consumer."""
     show(js.consumer_info(options.stream, options.consumer), options)
 
 
-@cli("consumer add", STREAM, CONSUMER, *consumer_settings.NEW)
+@cli("consumer add STREAM CONSUMER", *settings.OF_NEW_CONSUMER)
 def add_consumer(js: JetStream, options: Options) -> None:
     """Create a consumer."""
-    show(_created(js, options.stream, wanted_consumer(options)), options)
+    show(_created(js, options.stream, settings.wanted_consumer(options)), options)
 
 
 def _created(js: JetStream, stream: str, config: ConsumerConfig) -> ConsumerInfo:
@@ -73,11 +62,11 @@ def _created(js: JetStream, stream: str, config: ConsumerConfig) -> ConsumerInfo
     return js.create_consumer(stream, config).info()
 
 
-@cli("consumer edit", STREAM, CONSUMER, *consumer_settings.PRESENT)
+@cli("consumer edit STREAM CONSUMER", *settings.OF_CONSUMER)
 def edit_consumer(js: JetStream, options: Options) -> None:
     """Change settings of a consumer."""
     before = js.consumer_info(options.stream, options.consumer).config
-    after = edited(options, before, consumer_settings.settings(options), ("name", "durable_name"))
+    after = settings.edited(options, before, settings.consumer_settings(options), ("name", "durable_name"))
     if after is None:
         return
     if after.is_push:
@@ -86,11 +75,11 @@ def edit_consumer(js: JetStream, options: Options) -> None:
         show(js.update_consumer(options.stream, after).info(), options)
 
 
-@cli("consumer copy", STREAM, CONSUMER, arg("copy", help="name of the new consumer"), *consumer_settings.COPIED)
+@cli("consumer copy STREAM CONSUMER", arg("copy", help="name of the new consumer"), *settings.OF_COPIED_CONSUMER)
 def copy_consumer(js: JetStream, options: Options) -> None:
     """Create a consumer with the settings of another."""
     config = js.consumer_info(options.stream, options.consumer).config
-    show(_created(js, options.stream, named_consumer(config, options, options.copy)), options)
+    show(_created(js, options.stream, settings.named_consumer(config, options, options.copy)), options)
 
 
 def _done(options: Options, what: str, **more: Any) -> tuple[dict[str, Any], str]:
@@ -98,24 +87,24 @@ def _done(options: Options, what: str, **more: Any) -> tuple[dict[str, Any], str
     return told, f"{what} {options.consumer}" + "".join(f" {key} {value}" for key, value in more.items())
 
 
-@cli("consumer rm", STREAM, CONSUMER, ask="Delete consumer {consumer} of {stream}?")
+@cli("consumer rm STREAM CONSUMER", ask="Delete consumer {consumer} of {stream}?")
 def remove_consumer(js: JetStream, options: Options) -> Any:
     """Delete a consumer."""
     js.delete_consumer(options.stream, options.consumer)
     return _done(options, "deleted")
 
 
-_UNTIL: Final = arg("until", type=moment, help="RFC 3339, or seconds from now, or as 1h30m")
+_UNTIL: Final = arg("until", type=settings.moment, help="RFC 3339, or seconds from now, or as 1h30m")
 
 
-@cli("consumer pause", STREAM, CONSUMER, _UNTIL, _FORCED)
+@cli("consumer pause STREAM CONSUMER", _UNTIL, _FORCED)
 def pause_consumer(js: JetStream, options: Options) -> Any:
     """Deliver nothing until a point in time (server 2.11)."""
     state = js.pause_consumer(options.stream, options.consumer, options.until)
     return _done(options, "paused", until=state.pause_until.isoformat() if state.pause_until else None)
 
 
-@cli("consumer resume", STREAM, CONSUMER, _FORCED)
+@cli("consumer resume STREAM CONSUMER", _FORCED)
 def resume_consumer(js: JetStream, options: Options) -> Any:
     """End a pause."""
     js.resume_consumer(options.stream, options.consumer)
@@ -125,16 +114,13 @@ def resume_consumer(js: JetStream, options: Options) -> Any:
 _SEQUENCE: Final = arg("--sequence", type=positive, help="of the stream; default: the start of its policy")
 
 
-@cli("consumer reset", STREAM, CONSUMER, _SEQUENCE)
+@cli("consumer reset STREAM CONSUMER", _SEQUENCE)
 def reset_consumer(js: JetStream, options: Options) -> None:
     """Begin again, from the start or a sequence (server 2.14)."""
     show(js.reset_consumer(options.stream, options.consumer, options.sequence), options)
 
 
-_GROUP: Final = arg("group")
-
-
-@cli("consumer unpin", STREAM, CONSUMER, _GROUP, _FORCED)
+@cli("consumer unpin STREAM CONSUMER GROUP", _FORCED)
 def unpin_consumer(js: JetStream, options: Options) -> Any:
     """Let another client of a group take over (server 2.11)."""
     js.unpin_consumer(options.stream, options.consumer, options.group)
@@ -142,23 +128,19 @@ def unpin_consumer(js: JetStream, options: Options) -> Any:
 
 
 _TAKING: Final = (
-    STREAM,
-    CONSUMER,
     arg("--count", type=positive, default=1),
     arg("--wait", type=seconds, default=5.0, help="seconds to wait for them (default 5)"),
     OneOf(
-        [
-            arg("--no-ack", action="store_true", help="leave them unacknowledged"),
-            arg("--nak", action="store_true", help="give them back at once"),
-            arg("--term", action="store_true", help="have them never delivered again"),
-        ]
+        arg("--no-ack", action="store_true", help="leave them unacknowledged"),
+        arg("--nak", action="store_true", help="give them back at once"),
+        arg("--term", action="store_true", help="have them never delivered again"),
     ),
     RAW,
 )
 
 
-@cli("consumer next", *_TAKING)
-@cli("next", *_TAKING)
+@cli("consumer next STREAM CONSUMER", *_TAKING)
+@cli("next STREAM CONSUMER", *_TAKING)
 def next_messages(js: JetStream, options: Options) -> None:
     """Take messages from a pull consumer."""
     try:

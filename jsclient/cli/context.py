@@ -12,7 +12,7 @@ import jsclient
 from jsclient import contexts, errors, nuid
 from jsclient.cli.arguments import FORCE, Options, arg
 from jsclient.cli.commands import Commands
-from jsclient.cli.output import Columns, complain, confirm, details, line, listing, record, result
+from jsclient.cli.output import Columns, columns, complain, confirm, details, line, listing, record, result
 
 cli: Commands = Commands()
 
@@ -34,8 +34,6 @@ _SETTINGS: Final = {
 }
 """Setting in the file -> options: those of a connection, and the names in the file."""
 
-_NAME: Final = arg("name")
-_PERHAPS: Final = arg("name", nargs="?")
 _GIVEN: Final = (
     *(arg(*spellings, dest=setting) for setting, spellings in _SETTINGS.items()),
     arg("--tlsfirst", dest="tls_first", action="store_true", default=None),
@@ -75,15 +73,14 @@ def list_contexts(options: Options) -> None:
             found.append({"url": "", "description": "", **contexts.read_context(name), "name": name})
         except errors.ConfigError as error:
             complain(str(error))
-    columns: Columns = {
+    titles: Columns = {
         "NAME": lambda one: f"{one['name']}{'*' if one['name'] == selected else ''}",
-        "URL": lambda one: one["url"],
-        "DESCRIPTION": lambda one: one["description"],
+        **columns(URL="url", DESCRIPTION="description"),
     }
-    listing(options, found, columns, empty="" if names else "no contexts")
+    listing(options, found, titles, empty="" if names else "no contexts")
 
 
-@cli.local("context info", _PERHAPS, aliases=("show",))
+@cli.local("context info [NAME]", aliases=("show",))
 def show_context(options: Options) -> None:
     """Settings of one; secrets are not shown."""
     name = options.name or contexts.selected_context()
@@ -101,7 +98,7 @@ def _done(options: Options, what: str) -> Any:
     return {"context": options.name, "done": what}, f"{what} {options.name}"
 
 
-@cli.local("context select", _NAME, aliases=("switch", "set"))
+@cli.local("context select NAME", aliases=("switch", "set"))
 def select_context(options: Options) -> Any:
     """Use this one from now on."""
     _existing(options.name)
@@ -122,39 +119,33 @@ def _given(options: Options) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-@cli.local("context add", _NAME, *_SAVED, aliases=("save", "create"))
+@cli.local("context add NAME", *_SAVED, aliases=("save", "create"))
 def add_context(options: Options) -> Any:
     """Save settings under a name."""
     return _save(options, {**dict.fromkeys(_SETTINGS, ""), **_given(options)})
 
 
-@cli.local("context copy", arg("source"), _NAME, *_SAVED)
+@cli.local("context copy SOURCE NAME", *_SAVED)
 def copy_context(options: Options) -> Any:
     """Save the settings of one under another name; options change them."""
     _existing(options.source)
     return _save(options, {**contexts.read_context(options.source), **_given(options)})
 
 
-@cli.local("context edit", _NAME, *_GIVEN, aliases=())
+@cli.local("context edit NAME", *_GIVEN, aliases=())
 def edit_context(options: Options) -> Any:
     """Change settings of one; an empty value removes one."""
     path, changes = _existing(options.name), _given(options)
     if not changes:
         raise errors.ConfigError("nothing to change: name at least one setting, such as --server URL")
-    before = path.read_text(encoding="utf-8")
     _write(path, {**contexts.read_context(options.name), **changes})
-    try:
-        contexts.load_context(options.name)
-    except errors.ConfigError:
-        _write_private(path.resolve(), before)
-        raise
     return _done(options, "saved")
 
 
 _CONNECT: Final = arg("--connect", action="store_true", help="and connect with it")
 
 
-@cli.local("context validate", _PERHAPS, _CONNECT)
+@cli.local("context validate [NAME]", _CONNECT)
 def validate_contexts(options: Options) -> int:
     """Read one, or all of them; the exit status is 1 if one cannot be used."""
     names = [options.name] if options.name else contexts.context_names()
@@ -179,32 +170,28 @@ def _problem(name: str, try_it: bool) -> str:
         return errors.brief(error)
 
 
-def _write(path: Path, plain: Mapping[str, Any]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_private(path.resolve(), json.dumps(dict(plain), indent=2))  # a link to a file stays one
-
-
 def _save(options: Options, plain: Mapping[str, Any]) -> Any:
     path = _file(options.name)
     if path.exists():
         confirm(f"Replace context {options.name}?", options.force)
     _write(path, plain)
-    contexts.load_context(options.name)  # a setting that cannot be used is reported now
     return select_context(options) if options.select else _done(options, "saved")
 
 
-def _write_private(path: Path, text: str) -> None:
-    """Replace the file: the old one may be readable by others, or be open in their processes."""
-    part = path.with_name(f".{nuid.next_nuid()}.part")
+def _write(path: Path, plain: Mapping[str, Any]) -> None:
+    """Replace the file: the old one may be readable by others, or be open in their processes. A link stays one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.resolve().with_name(f".{nuid.next_nuid()}.part")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, path)
+            file.write(json.dumps(dict(plain), indent=2))
+        contexts.load_context(str(part))  # a setting that cannot be used is reported, and not saved
+        os.replace(part, path.resolve())
     finally:
         part.unlink(missing_ok=True)
 
 
-@cli.local("context rm", _NAME, FORCE, aliases=("remove", "delete"))
+@cli.local("context rm NAME", FORCE, aliases=("remove", "delete"))
 def remove_context(options: Options) -> Any:
     """Remove one."""
     path = _existing(options.name)

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 import jsclient
 from jsclient import errors, nuid
-from jsclient.cli.arguments import HEADERS, RAW, Options, Titled, arg, headers_of, positive, seconds
+from jsclient.cli.arguments import HEADERS, RAW, Options, arg, headers_of, past, positive, seconds
 from jsclient.cli.commands import Commands
-from jsclient.cli.connection import connect, jetstream
+from jsclient.cli.connection import arriving, connect, jetstream
 from jsclient.cli.output import message_record, picked, print_message, result
-from jsclient.durations import Deadline
 
 cli: Commands = Commands(connect)
 
@@ -115,8 +114,7 @@ def _start(options: Options) -> dict[str, Any] | None:
     if options.queue or options.ack:
         raise errors.ConfigError("--queue and --ack go without a stream: an ordered consumer has neither")
     if options.since:
-        start = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=options.since)
-        return {"deliver_policy": "by_start_time", "opt_start_time": start}
+        return {"deliver_policy": "by_start_time", "opt_start_time": options.since}
     if options.start_sequence:
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": options.start_sequence}
     return {"deliver_policy": chosen[-1] if chosen[-1] != "stream" else "all"}
@@ -149,35 +147,21 @@ def _subscribed(nc: jsclient.Connection, options: Options) -> Iterator[Any]:
     RAW,
     arg("--headers-only", action="store_true", help="without payloads"),
     arg("--ack", action="store_true", help="acknowledge what a push consumer delivers here"),
-    Titled(
-        "from a stream, with an ordered consumer",
-        [
-            arg("--stream", help="this one (default with the next options: the stream of the subject)"),
-            arg("--all", action="store_true", help="all messages that it holds, then new ones"),
-            arg("--new", action="store_true", help="only new messages"),
-            arg("--last", action="store_true", help="begin with the last message"),
-            arg("--last-per-subject", action="store_true", help="begin with the last of each subject"),
-            arg("--since", type=seconds, help="begin so long ago, as 1h"),
-            arg("--start-sequence", type=positive, help="begin with this sequence"),
-        ],
-    ),
+    arg("--stream", help="from a stream: this one (default with the next options: the stream of the subject)"),
+    arg("--all", action="store_true", help="all messages that it holds, then new ones"),
+    arg("--new", action="store_true", help="only new messages"),
+    arg("--last", action="store_true", help="begin with the last message"),
+    arg("--last-per-subject", action="store_true", help="begin with the last of each subject"),
+    arg("--since", type=past, help="begin so long ago, as 1h"),
+    arg("--start-sequence", type=positive, help="begin with this sequence"),
 )
 def subscribe(options: Options) -> None:
-    received = 0
     with connect(options) as nc, _subscribed(nc, options) as subscription:
-        while options.count is None or received < options.count:
-            deadline = Deadline(options.wait)
-            try:
-                message = subscription.next(deadline.remaining())
-            except errors.TimedOut:
-                break
+        for message in arriving(subscription, options):
             if options.ack and message.reply.startswith("$JS.ACK."):
                 nc.publish(message.reply, b"+ACK")
             more = {"reply": message.reply} if message.reply else {}
             print_message(message, options, many=True, **more)
-            received += 1
-    if not received:
-        raise errors.NoMessages(f"no message on {options.subject!r} within {options.wait:g} s")
 
 
 @cli.alone(
@@ -220,15 +204,12 @@ def request(options: Options) -> None:
     arg("--count", type=positive, help="end after so many requests"),
 )
 def reply(nc: jsclient.Connection, options: Options) -> None:
-    count = 0
     with nc.subscribe(options.subject, queue=options.queue) as subscription:
         nc.flush(options.timeout)
-        while options.count is None or count < options.count:
-            message = subscription.next(None)
+        for message in arriving(subscription, options):
             result(options, message_record(message), f"[{message.subject}] {len(message.data)} bytes")
             if message.reply:
                 message.respond(_answer(options, message.data))
-            count += 1
 
 
 def _answer(options: Options, data: bytes) -> bytes:

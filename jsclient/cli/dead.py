@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient.cli.arguments import FORCE, Options, arg, positive, seconds
+from jsclient.cli import output as out
+from jsclient.cli.arguments import FORCE, Options, arg, past, positive
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import over_jetstream
-from jsclient.cli.output import Columns, complain, confirm, line, listing, page, print_headers, record, result, shown
 from jsclient.jetstream import JetStream
 from jsclient.workers.letters import ALL, DeadLetters, Letter
 
@@ -31,31 +30,20 @@ _CHOSEN: Final = (
     arg("--stream", help="only from this stream"),
     arg("--consumer", help="only from this consumer"),
     arg("--reason", help="only those with this in their reason (a regular expression)"),
-    arg("--since", type=seconds, help="only those that died in the last so many seconds"),
+    arg("--since", type=past, help="only those that died in the last so many seconds"),
     arg("--limit", type=positive, help="at most so many"),
 )
-_LISTED: Final[Columns] = {
-    "SEQ": lambda letter: letter.seq,
+_LISTED: Final[out.Columns] = {
+    **out.columns(SEQ="seq"),
     "DIED": lambda letter: letter.died.isoformat(timespec="seconds") if letter.died else "-",
-    "STREAM": lambda letter: letter.stream,
-    "CONSUMER": lambda letter: letter.consumer,
-    "SUBJECT": lambda letter: letter.original_subject,
-    "DELIVERIES": lambda letter: letter.deliveries,
-    "REASON": lambda letter: letter.reason,
-}
-_REPORTED: Final[Columns] = {
-    "STREAM": lambda one: one["stream"],
-    "CONSUMER": lambda one: one["consumer"],
-    "KIND": lambda one: one["kind"],
-    "LETTERS": lambda one: f"{one['letters']:,}",
+    **out.columns(
+        STREAM="stream", CONSUMER="consumer", SUBJECT="original_subject", DELIVERIES="deliveries", REASON="reason"
+    ),
 }
 
 
 def _filters(options: Options) -> dict[str, Any]:
-    since = None
-    if options.since is not None:
-        since = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=options.since)
-    return {"stream": options.stream, "consumer": options.consumer, "reason": options.reason, "since": since}
+    return out.picked(options, "stream", "consumer", "reason", "since")
 
 
 def _plain(letter: Letter) -> dict[str, Any]:
@@ -65,7 +53,7 @@ def _plain(letter: Letter) -> dict[str, Any]:
 def _print(found: list[Letter], options: Options) -> None:
     if not found:
         raise errors.NoMessages("there are no such letters")
-    listing(options, found, _LISTED, plain=_plain, flowing=True)
+    out.listing(options, found, _LISTED, plain=_plain, flowing=True)
 
 
 @cli("dead ls", *_CHOSEN)
@@ -77,9 +65,9 @@ def list_letters(letters: DeadLetters, options: Options) -> None:
 @cli("dead report", *_WHERE)
 def report_letters(letters: DeadLetters, options: Options) -> None:
     """Count letters by stream, consumer and kind of reason."""
-    names = ("stream", "consumer", "kind")
-    found = [{**dict(zip(names, key, strict=True)), "letters": count} for key, count in letters.summary().items()]
-    listing(options, found, _REPORTED)
+    names = ("stream", "consumer", "kind", "letters")
+    found = [dict(zip(names, (*key, count), strict=True)) for key, count in letters.summary().items()]
+    out.listing(options, found, out.columns(STREAM="stream", CONSUMER="consumer", KIND="kind", LETTERS="letters"))
 
 
 @cli("dead show", *_WHERE, arg("seq", type=positive))
@@ -87,13 +75,13 @@ def show_letter(letters: DeadLetters, options: Options) -> None:
     """One letter with its payload."""
     letter = letters.get(options.seq)
     if options.json:
-        record(_plain(letter))
+        out.record(_plain(letter))
         return
     plain = letter.to_dict()
     del plain["data"], plain["headers"]
-    page(f"Letter {letter.seq}", plain.items())
-    print_headers(letter)
-    line(shown(letter.data))
+    out.page(f"Letter {letter.seq}", plain.items())
+    out.print_headers(letter)
+    out.line(out.shown(letter.data))
 
 
 @cli(
@@ -114,16 +102,16 @@ def replay_letters(letters: DeadLetters, options: Options) -> Any:
     if options.dry_run or not found:
         _print(found, options)
         return None
-    confirm(f"Publish {len(found):,} messages again?", options.force)
+    out.confirm(f"Publish {len(found):,} messages again?", options.force)
     if options.seq is not None:
         letters.replay(found[0], to=options.to)
         return {"replayed": 1, "failed": 0}, "replayed 1"
     done = letters.replay_all(to=options.to, limit=len(found), rate=options.rate, **_filters(options))
     for letter, error in done.failed:
-        complain(f"letter {letter.seq}: {error}")
+        out.complain(f"letter {letter.seq}: {error}")
     failed = len(done.failed)
     text = f"replayed {done.replayed:,}" + (f", {failed:,} failed and are still there" if failed else "")
-    result(options, {"replayed": done.replayed, "failed": failed}, text)
+    out.result(options, {"replayed": done.replayed, "failed": failed}, text)
     return 1 if failed else 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from jsclient.cli.arguments import STREAM, Options, arg, positive
+from jsclient.cli.arguments import Options, arg, positive, split
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened, over_jetstream
 from jsclient.cli.output import Columns, listing, page, record
@@ -20,8 +20,11 @@ def _opened(js: JetStream, options: Options) -> PartitionedGroup:
 
 cli: Commands = Commands(_opened)
 
-_GROUP: Final = arg("group")
 _MEMBERS: Final = arg("members", nargs="+")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in split(text)]
 
 
 def _kind(group: PartitionedGroup) -> str:
@@ -37,7 +40,7 @@ _LISTED: Final[Columns] = {
 }
 
 
-@cli("group ls", STREAM, opens=opened)
+@cli("group ls STREAM", opens=opened)
 def list_groups(js: JetStream, options: Options) -> None:
     """The groups of a stream."""
 
@@ -47,7 +50,7 @@ def list_groups(js: JetStream, options: Options) -> None:
     listing(options, [(one, one.config()) for one in group_names(js, options.stream)], _LISTED, plain=plain)
 
 
-@cli("group info", STREAM, _GROUP)
+@cli("group info STREAM GROUP")
 def show_group(one: PartitionedGroup, options: Options) -> None:
     """Members, their partitions, and what waits."""
     config, lag, members = one.config(), one.lag(), one.members()
@@ -76,12 +79,15 @@ def show_group(one: PartitionedGroup, options: Options) -> None:
 
 
 @cli(
-    "group create",
-    STREAM,
-    _GROUP,
+    "group create STREAM GROUP",
     arg("--partitions", type=positive, required=True, help="fixed for good: take more than you need"),
     arg("--filter", help="subjects of the stream that it takes (default: all)"),
-    arg("--wildcards", help="which * of the filter decide, such as 1 or 1,2 (default: all of it)"),
+    arg(
+        "--wildcards",
+        type=_numbers,
+        default=(),
+        help="which * of the filter decide, such as 1 or 1,2 (default: all of it)",
+    ),
     arg("--max-msgs", type=positive, default=0, help="limit of the group's own stream"),
     opens=opened,
 )
@@ -89,34 +95,30 @@ def create_group(js: JetStream, options: Options) -> Any:
     """Make an elastic group; nothing happens if it is there."""
     if options.wildcards and not options.filter:
         raise ConfigError("--wildcards needs --filter")
-    try:
-        wildcards = [int(number) for number in (options.wildcards or "").split(",") if number]
-    except ValueError:
-        raise ConfigError(f"--wildcards are numbers with commas, not {options.wildcards!r}") from None
     settings: dict[str, Any] = {
         "partitions": options.partitions,
-        "filters": [Filter(options.filter, wildcards)] if options.filter else [],
+        "filters": [Filter(options.filter, options.wildcards)] if options.filter else [],
         "max_msgs": options.max_msgs,
     }
     made = create_elastic(js, options.stream, options.group, **settings)
     return made.config().stored, f"group {options.group} has {options.partitions} partitions"
 
 
-@cli("group add", STREAM, _GROUP, _MEMBERS, aliases=())
+@cli("group add STREAM GROUP", _MEMBERS, aliases=())
 def add_members(one: PartitionedGroup, options: Options) -> Any:
     """Let members take part."""
     config = one.add(*options.members)
     return config.stored, f"members: {' '.join(config.members)}"
 
 
-@cli("group drop", STREAM, _GROUP, _MEMBERS)
+@cli("group drop STREAM GROUP", _MEMBERS)
 def drop_members(one: PartitionedGroup, options: Options) -> Any:
     """Let members take part no more."""
     config = one.drop(*options.members)
     return config.stored, f"members: {' '.join(config.members) or 'none'}"
 
 
-@cli("group step-down", STREAM, _GROUP, arg("member"))
+@cli("group step-down STREAM GROUP MEMBER")
 def step_down(one: PartitionedGroup, options: Options) -> None:
     """Let another process of a member take over."""
     one.step_down(options.member)
@@ -125,7 +127,7 @@ def step_down(one: PartitionedGroup, options: Options) -> None:
 _REMOVAL: Final = "Delete group {group!r} of stream {stream!r}, with what waits in it?"
 
 
-@cli("group rm", STREAM, _GROUP, ask=_REMOVAL)
+@cli("group rm STREAM GROUP", ask=_REMOVAL)
 def remove_group(one: PartitionedGroup, options: Options) -> None:
     """Delete a group with what waits in it."""
     one.delete()

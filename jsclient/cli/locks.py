@@ -9,7 +9,7 @@ from jsclient import coordination, errors, keyvalue
 from jsclient.cli.arguments import FORCE, Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import over_jetstream
-from jsclient.cli.output import Columns, confirm, listing, picked
+from jsclient.cli.output import Columns, columns, confirm, listing, picked
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.model_base import format_time
 
@@ -27,12 +27,12 @@ TRIES: Final = 5
 _BUCKET: Final = arg("--bucket", default="leases", help="bucket of the leases (default leases)")
 _NAME: Final = arg("name", help="as `lock ls` shows it; a seat of a semaphore is name.number")
 _LISTED: Final[Columns] = {
-    "LOCK": lambda one: one.key,
+    **columns(LOCK="key"),
     "HOST": lambda one: one.host or "-",
     "PID": lambda one: one.pid or "-",
     "HELD FOR": lambda one: _ago(one.since),
     "RENEWED BEFORE": lambda one: _ago(one.renewed),
-    "REVISION": lambda one: one.revision,
+    **columns(REVISION="revision"),
 }
 
 

@@ -6,8 +6,8 @@ import sys
 from typing import Any, Final
 
 from jsclient import errors, objectstore
+from jsclient.cli import output as out
 from jsclient.cli.arguments import (
-    BUCKET,
     DESCRIPTION,
     FORCE,
     HEADERS,
@@ -18,17 +18,13 @@ from jsclient.cli.arguments import (
     count_of_bytes,
     headers_of,
     ignored,
-    positive,
-    seconds,
-    storage,
 )
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened, over_jetstream, watched
-from jsclient.cli.infos import show_bucket, told
-from jsclient.cli.output import Columns, confirm, details, listing, picked, result, size
-from jsclient.cli.settings import given
+from jsclient.cli.infos import show_bucket
+from jsclient.cli.settings import OF_BUCKET, STORAGE, given
 from jsclient.jetstream import JetStream
-from jsclient.objectstore import ObjectInfo, ObjectStore, ObjectStoreConfig, ObjectStoreStatus
+from jsclient.objectstore import ObjectInfo, ObjectStore, ObjectStoreConfig
 
 
 @over_jetstream
@@ -39,50 +35,29 @@ def _opened(js: JetStream, options: Options) -> ObjectStore:
 cli: Commands = Commands(_opened)
 
 _FORCED: Final = ignored("-f", "--force")
-_NAME: Final = arg("name", nargs="?")
-_STORES: Final[Columns] = {
-    "STORE": lambda one: one.bucket,
-    "SIZE": lambda one: size(one.size),
-    "DESCRIPTION": lambda one: one.description or "",
-}
-_OBJECTS: Final[Columns] = {
-    "NAME": lambda one: one.name,
-    "SIZE": lambda one: size(one.size),
-    "MODIFIED": lambda one: one.mtime.isoformat(timespec="seconds") if one.mtime else "-",
-}
+_STORES: Final = out.columns(STORE="bucket", SIZE="size", DESCRIPTION="description")
+_OBJECTS: Final = out.columns(NAME="name", SIZE="size", MODIFIED="mtime")
 
 
 def _plain(info: ObjectInfo) -> dict[str, Any]:
-    told = picked(info, "bucket", "name", "size", "chunks", "digest", "deleted", "description", "headers")
-    return {**told, "modified": info.mtime}
+    plain = out.picked(info, "bucket", "name", "size", "chunks", "digest", "deleted", "description", "headers")
+    return {**plain, "modified": info.mtime}
 
 
-def _plain_store(one: ObjectStoreStatus) -> dict[str, Any]:
-    return picked(one, "bucket", "size", "description")
-
-
-@cli("obj ls", arg("bucket", nargs="?"), NAMES, opens=opened)
+@cli("obj ls [BUCKET]", NAMES, opens=opened)
 def list_objects(js: JetStream, options: Options) -> None:
     """List the stores, or the objects of one."""
     if options.bucket:
         found = objectstore.object_store(js, options.bucket).list()
-        listing(options, found, _OBJECTS, plain=_plain, empty="no objects")
+        out.listing(options, found, _OBJECTS, plain=_plain, empty="no objects")
     else:
         stores = objectstore.object_stores(js)
-        listing(options, stores, _STORES, plain=_plain_store, empty="no object stores", flowing=True)
+        out.listing(
+            options, stores, _STORES, plain=("bucket", "size", "description"), empty="no object stores", flowing=True
+        )
 
 
-@cli(
-    "obj add",
-    BUCKET,
-    arg("--ttl", type=seconds, help="seconds until an object expires"),
-    arg("--storage", type=storage, default="file", help="file (default) or memory"),
-    arg("--max-bucket-size", dest="max_bytes", type=count_of_bytes, help="bytes, or as 10GB"),
-    arg("--compress", dest="compression", action="store_true", help="compress it on disk (server 2.10)"),
-    arg("--replicas", type=positive),
-    DESCRIPTION,
-    opens=opened,
-)
+@cli("obj add BUCKET", STORAGE, *OF_BUCKET, opens=opened)
 def add_store(js: JetStream, options: Options) -> Any:
     """Create an object store."""
     objectstore.create_object_store(js, ObjectStoreConfig(**given(options, ObjectStoreConfig)))
@@ -90,8 +65,7 @@ def add_store(js: JetStream, options: Options) -> Any:
 
 
 @cli(
-    "obj put",
-    BUCKET,
+    "obj put BUCKET",
     arg("file", help="-: standard input"),
     arg("--name", help="name of the object (default: the file as given)"),
     DESCRIPTION,
@@ -109,13 +83,11 @@ def put_object(store: ObjectStore, options: Options) -> Any:
         **({} if options.chunk_size is None else {"chunk_size": options.chunk_size}),
     )
     info = store.put(meta, sys.stdin.buffer) if piped else store.put_file(options.file, meta)
-    return _plain(info), f"stored {info.name}: {size(info.size)}, {info.digest}"
+    return _plain(info), f"stored {info.name}: {out.size(info.size)}, {info.digest}"
 
 
 @cli.alone(
-    "obj get",
-    BUCKET,
-    arg("name"),
+    "obj get BUCKET NAME",
     arg("file", nargs="?", help="-: standard output (the default unless it is a terminal)"),
     _FORCED,
     arg("-O", "--output", help="the same as FILE"),
@@ -128,7 +100,7 @@ def get_object(options: Options) -> Any:
     with _opened(options) as store:
         if target and target != "-":
             info = store.get_file(options.name, target)
-            return _plain(info), f"wrote {target}: {size(info.size)}"
+            return _plain(info), f"wrote {target}: {out.size(info.size)}"
         with store.get(options.name) as reader:
             while piece := reader.read(1 << 20):
                 sys.stdout.buffer.write(piece)
@@ -136,24 +108,24 @@ def get_object(options: Options) -> Any:
     return None
 
 
-@cli("obj info", BUCKET, _NAME, aliases=("show", "nfo", "i"))
+@cli("obj info BUCKET [NAME]", aliases=("show", "nfo", "i"))
 def object_info(store: ObjectStore, options: Options) -> None:
     """All about an object, or a store."""
     if options.name is None:
         status = store.status()
-        pairs = picked(status, "size", "storage", "sealed", "description")
+        pairs = out.picked(status, "size", "storage", "sealed", "description")
         show_bucket("Object store", status.bucket, pairs, status.stream_info, options)
         return
     found = _plain(store.info(options.name))
     about = [(name, value) for name, value in found.items() if name != "name"]
-    details(options, {**found, "bucket": options.bucket}, f"Object {found['name']}", told(about))
+    out.details(options, {**found, "bucket": options.bucket}, f"Object {found['name']}", out.told(about))
 
 
-@cli("obj del", BUCKET, _NAME, FORCE, opens=opened)
+@cli("obj del BUCKET [NAME]", FORCE, opens=opened)
 def delete_object(js: JetStream, options: Options) -> Any:
     """Delete an object. Without a name: the store."""
     what = f"object {options.name}" if options.name else f"object store {options.bucket} with all its objects"
-    confirm(f"Delete {what}?", options.force)
+    out.confirm(f"Delete {what}?", options.force)
     if options.name:
         objectstore.object_store(js, options.bucket).delete(options.name)
     else:
@@ -162,17 +134,17 @@ def delete_object(js: JetStream, options: Options) -> Any:
     return {"bucket": options.bucket, "deleted": deleted}, f"deleted {deleted}"
 
 
-@cli("obj seal", BUCKET, ask="Seal object store {bucket}? It can never be changed again.")
+@cli("obj seal BUCKET", ask="Seal object store {bucket}? It can never be changed again.")
 def seal_store(store: ObjectStore, options: Options) -> Any:
     """Let nothing be added to a store, or removed, ever again."""
     store.seal()
     return {"bucket": options.bucket, "sealed": True}, f"sealed {options.bucket}"
 
 
-@cli("obj watch", BUCKET, *WATCHING)
+@cli("obj watch BUCKET", *WATCHING)
 def watch_objects(store: ObjectStore, options: Options) -> None:
     """Print what is in a store, then every change."""
     with store.watch() as watcher:
         for info in watched(watcher, options):
-            text = f"{info.name} {'deleted' if info.deleted else size(info.size)} {info.digest}"
-            result(options, _plain(info), text)
+            text = f"{info.name} {'deleted' if info.deleted else out.size(info.size)} {info.digest}"
+            out.result(options, _plain(info), text)

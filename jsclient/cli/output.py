@@ -13,7 +13,8 @@ import textwrap
 import time
 import unicodedata
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -135,13 +136,12 @@ def headers_record(message: HasHeaders) -> dict[str, Any]:
 
 def print_headers(message: HasHeaders) -> None:
     """One line for each header."""
-    try:
-        pairs = message.headers.items()
-    except MalformedHeaders:
+    headers = headers_record(message).get("headers", {})
+    if headers is None:
         line("(broken headers)")
-        return
-    for name, value in pairs:
-        line(f"{name}: {value}".replace("\n", "\\n").replace("\t", "\\t"))
+    for name, values in (headers or {}).items():
+        for value in values:
+            line(f"{name}: {value}".replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def message_record(message: Any, **more: Any) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def terminal_width() -> float:
     return columns or math.inf
 
 
-_FIGURE: Final = re.compile(r"-|-?[0-9][0-9,]*(\.[0-9]+)?( ?([KMGT]i)?B| ?(ms|s|m|h|d|min))?")
+_FIGURE: Final = re.compile(r"-|-?[0-9][0-9,]*(\.[0-9]+)?( ?([KMGT]i)?B| ?(ms|s))?|([0-9.]+[dhms])+")
 
 
 def _is_figure(cell: str) -> bool:
@@ -261,16 +261,26 @@ Columns = Mapping[str, Callable[[Any], Any]]
 """Title -> the cell of an item; the most important ones first."""
 
 
+def columns(**paths: str) -> dict[str, Callable[[Any], Any]]:
+    """TITLE="attribute.of.attribute": its value for people."""
+    return {title.replace("_", " "): _cell(path) for title, path in paths.items()}
+
+
+def _cell(path: str) -> Callable[[Any], str]:
+    name = path.rpartition(".")[2]
+    return lambda item: text_of(name, item[path] if isinstance(item, dict) else attrgetter(path)(item))
+
+
 def listing(
     options: Namespace,
     items: Iterable[Any],
     columns: Columns,
     *,
-    plain: Callable[[Any], Any] | None = None,
+    plain: Callable[[Any], Any] | Sequence[str] | None = None,
     empty: str = "",
     flowing: bool = False,
 ) -> None:
-    """Items as JSON lines, `plain` of each, or as rows of a table; for no items the sentence `empty`.
+    """Items as JSON lines, `plain` (or these attributes) of each, or as rows of a table; for none the sentence `empty`.
 
     With --names their names alone: items that are not names themselves have it in the first column.
     """
@@ -282,7 +292,7 @@ def listing(
             result(options, {"name": name}, name)
     elif options.json:
         for item in found:
-            record(item if plain is None else plain(item))
+            record(item if plain is None else plain(item) if callable(plain) else picked(item, *plain))
     elif found or not empty:
         table(list(columns), [[cell(item) for cell in columns.values()] for item in found], flowing)
     else:
@@ -322,6 +332,78 @@ def details(options: Namespace, value: Any, title: str, first: Pairs, parts: Map
         record(value)
     else:
         page(title, first, parts)
+
+
+_BYTES: Final = {"bytes", "max_bytes", "max_msg_size", "size", "chunk_size"}
+#: Limits: the server writes none of these as 0 or -1.
+_LIMITS: Final = {"max_age", "max_ack_pending", "max_waiting", "max_batch", "inactive_threshold", "rate_limit_bps"}
+_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"))
+
+
+def told(pairs: Pairs) -> Iterator[tuple[str, str]]:
+    """Pairs for `page`, with values for people."""
+    for name, value in pairs:
+        yield name.replace("_", " "), value if isinstance(value, str) else text_of(name, value)
+
+
+def fields(value: Any, leave_out: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+    """The fields of a wire model that are set, also those that this version does not know."""
+    if value is None:
+        return
+    for name in value.__struct_fields__:
+        if name == "extra":
+            yield from ((key.replace("_", " "), text_of(key, one)) for key, one in (value.extra or {}).items())
+        elif name not in leave_out:
+            yield name.removeprefix("num_").replace("_", " "), text_of(name, getattr(value, name))
+
+
+def text_of(name: str, value: Any) -> str:
+    """A value for people; "" if it is not set."""
+    if value is None or value == "" or value == [] or value == {}:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (float, dt.timedelta)):
+        return duration(value.total_seconds() if isinstance(value, dt.timedelta) else value, name in _LIMITS)
+    if isinstance(value, int):
+        return _count(name, value)
+    if isinstance(value, dt.datetime):
+        return _moment(value)
+    if isinstance(value, msgspec.Struct):
+        inner = (f"{key} {text}" for key, text in fields(value) if text)
+        return ", ".join(inner)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={one}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        separator = "; " if isinstance(value[0], msgspec.Struct) else ", "
+        return separator.join(text_of("", one) for one in value)
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def _count(name: str, value: int) -> str:
+    if value < 0 or (value == 0 and name in _LIMITS):
+        return "unlimited"
+    return size(value) if name in _BYTES else f"{value:,}"
+
+
+def _moment(value: dt.datetime) -> str:
+    if value.year < 1970:
+        return ""  # the server's zero
+    age = (dt.datetime.now(dt.timezone.utc) - value).total_seconds()
+    return f"{value.astimezone():%Y-%m-%d %H:%M:%S %z}" + (f" ({duration(age)} ago)" if age >= 1 else "")
+
+
+def duration(seconds: float, limit: bool = False) -> str:
+    """Seconds for people: 1d2h, 1m30s, 0.25s; of a limit 0 is unlimited."""
+    if limit and seconds == 0:
+        return "unlimited"
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    text = ""
+    for length, unit in _UNITS:
+        count, seconds = divmod(seconds, length)
+        text += f"{count:.0f}{unit}" if count else ""
+    return text + (f"{seconds:.0f}s" if seconds >= 1 and "d" not in text else "")
 
 
 class Declined(Exception):

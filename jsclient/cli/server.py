@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from jsclient.cli import check
 from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.output import result
@@ -47,5 +48,4 @@ def run(options: Options) -> None:
             signal.signal(number, handler)
 
 
-_CHECKS = "Checks for monitoring: exit status 0 ok, 1 warning, 2 critical, 3 not known."
-cli.nested("server check", _CHECKS, add_kinds)
+cli.alone("server check", check.STREAM, more=add_kinds)(check.run)

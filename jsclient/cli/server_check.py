@@ -8,20 +8,22 @@ from __future__ import annotations
 import argparse
 import base64
 import datetime as dt
+import functools
 import json
 import re
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 from jsclient import errors, keyvalue
 from jsclient.auth.credentials import parse_creds
-from jsclient.cli.arguments import HEADERS, Argument, Options, arg, headers_of, seconds
-from jsclient.cli.commands import CONNECTION, Parser
+from jsclient.cli.arguments import HEADERS, Argument, Options, arg, common_arguments, headers_of, seconds
+from jsclient.cli.commands import Commands, Parser
 from jsclient.cli.connection import connect, opened
-from jsclient.cli.output import line, record
+from jsclient.cli.infos import limits_of
+from jsclient.cli.output import result
 from jsclient.jetstream import PeerInfo, StreamInfo, StreamSourceInfo
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -66,32 +68,53 @@ class Report:
     def bad(self, text: str) -> None:
         self.found.append((CRITICAL, text))
 
+    def tell(self, what: str, name: str) -> None:
+        worst_first = sorted(self.found, key=lambda found: -found[0])
+        status = NAMES[self.level]
+        found = [{"level": NAMES[level], "text": text} for level, text in worst_first]
+        plain = {"check": what, "name": name, "status": status, "found": found, "figures": self.figures}
+        told = "; ".join(text for _, text in worst_first) or "as it should be"
+        figures = " ".join(f"{key}={figure(value)}" for key, value in self.figures.items())
+        text = f"{status} {what} {name}".rstrip() + f": {told}"
+        result(self.options, plain, f"{text} | {figures}" if figures else text)
+
 
 def figure(value: float) -> str:
     """A number that monitors can read: all its digits, and no exponent."""
     return str(value) if isinstance(value, int) else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
-class _Kind(NamedTuple):
-    look: Callable[[Options, Report], None]
-    names: tuple[str, ...]
-    arguments: tuple[Argument, ...]
-
-
-_KINDS: Final[dict[str, _Kind]] = {}
-
+_kinds: Final = Commands()
 
 Look = Callable[[Options, Report], None]
 
 
-def _kind(name: str, names: tuple[str, ...], *arguments: Argument) -> Callable[[Look], Look]:
-    """Declares a kind. The docstring is its help; `names` are options that say what to look at, all required."""
+def _kind(name: str, *arguments: Argument) -> Callable[[Look], Look]:
+    """Declares a kind. Its required arguments say what to look at."""
+    named = [argument.names[0][2:] for argument in arguments if argument.settings.get("required")]
 
     def declare(look: Look) -> Look:
-        _KINDS[name] = _Kind(look, names, arguments)
+        @_kinds.alone(name, *arguments)
+        @functools.wraps(look)
+        def run(options: Options) -> int:
+            report = Report(options)
+            try:
+                look(options, report)
+            except _GONE as error:
+                report.bad(str(error))
+            except (errors.JsClientError, OSError) as error:
+                refused = name == "connection" and not isinstance(error, errors.ConfigError)
+                report.found.append((CRITICAL if refused else UNKNOWN, str(error)))
+            report.tell(name, "/".join(getattr(options, option) for option in named))
+            return report.level
+
         return look
 
     return declare
+
+
+def _required(name: str) -> Argument:
+    return arg(f"--{name}", required=True)
 
 
 def _limit(option: str, of: Any, meaning: str, default: float | None = None, **more: Any) -> Argument:
@@ -114,52 +137,16 @@ class _CheckParser(Parser):
         self.exit(UNKNOWN, f"{self.prog}: error: {message}\n")
 
 
-def add_kinds(check: argparse.ArgumentParser, common: argparse.ArgumentParser, required: bool = True) -> None:
+def add_kinds(check: argparse.ArgumentParser) -> None:
+    """Add the kinds as sub-commands that may be left out."""
     kinds: Any = check.add_subparsers(
-        dest="action",
-        required=required,
-        metavar="KIND" if required else "[KIND]",
-        parser_class=_CheckParser,
-        prog=check.prog,
+        dest="action", required=False, metavar="[KIND]", parser_class=_CheckParser, prog=check.prog
     )
-    for name, kind in _KINDS.items():
-        text = kind.look.__doc__
-        made = kinds.add_parser(name, help=text, description=text, epilog=CONNECTION, parents=[common])
-        made.set_defaults(run=_run, what=name)
-        for argument in (*(arg(f"--{option}", required=True) for option in kind.names), *kind.arguments):
-            argument.add_to(made)
-
-
-def _run(options: Options) -> int:
-    report = Report(options)
-    try:
-        _KINDS[options.what].look(options, report)
-    except _GONE as error:
-        report.bad(str(error))
-    except (errors.JsClientError, OSError) as error:
-        refused = options.what == "connection" and not isinstance(error, errors.ConfigError)
-        report.found.append((CRITICAL if refused else UNKNOWN, str(error)))
-    _tell(report)
-    return report.level
-
-
-def _tell(report: Report) -> None:
-    options, what = report.options, report.options.what
-    name = "/".join(getattr(options, name) for name in _KINDS[what].names)
-    worst_first = sorted(report.found, key=lambda found: -found[0])
-    status = NAMES[report.level]
-    if options.json:
-        found = [{"level": NAMES[level], "text": text} for level, text in worst_first]
-        record({"check": what, "name": name, "status": status, "found": found, "figures": report.figures})
-        return
-    told = "; ".join(text for _, text in worst_first) or "as it should be"
-    figures = " ".join(f"{key}={figure(value)}" for key, value in report.figures.items())
-    line(f"{status} {what} {name}".rstrip() + f": {told}" + (f" | {figures}" if figures else ""))
+    _kinds.add_to(kinds, common_arguments())
 
 
 @_kind(
     "connection",
-    (),
     *_limits("connect", seconds, "connecting took longer", 0.5, 1.0),
     *_limits("rtt", seconds, "a ping took longer", 0.5, 1.0),
     *_limits("req", seconds, "a message to ourselves took longer", 0.5, 1.0),
@@ -181,7 +168,6 @@ def _connection(options: Options, report: Report) -> None:
 
 @_kind(
     "jetstream",
-    (),
     *_limits("mem", float, "more percent of the memory limit is used", 75.0, 90.0),
     *_limits("store", float, "more percent of the storage limit is used", 75.0, 90.0),
     *_limits("streams", int, "more streams"),
@@ -191,21 +177,19 @@ def _jetstream(options: Options, report: Report) -> None:
     """JetStream of the account: use of its limits."""
     with opened(options) as js:
         info = js.account_info()
-    limits = info.limits
-    for name, used, most, limit in (
-        ("memory", info.memory, limits.max_memory, "mem"),
-        ("storage", info.storage, limits.max_storage, "store"),
-    ):
+    for name, used, most in limits_of(info):
+        if name in ("streams", "consumers"):
+            report.note(name, used, name, name)
+            continue
         report.figures[name] = used
         if most > 0:
+            limit = "mem" if name == "memory" else "store"
             report.note(f"{name}_pct", round(used * 100 / most, 2), f"percent of {name}", limit)
-    report.note("streams", info.streams, "streams", "streams")
-    report.note("consumers", info.consumers, "consumers", "consumers")
 
 
 @_kind(
     "stream",
-    ("stream",),
+    _required("stream"),
     *_limits("msgs", int, "fewer messages"),
     *_limits("subjects", int, "more subjects"),
     _limit("min-sources", int, "fewer sources (a mirror is one)", dest="min_sources_critical"),
@@ -258,7 +242,8 @@ def _replicas(info: StreamInfo, report: Report) -> None:
 
 @_kind(
     "consumer",
-    ("stream", "consumer"),
+    _required("stream"),
+    _required("consumer"),
     _limit("outstanding-ack-critical", int, "more unacknowledged messages"),
     _limit("waiting-critical", int, "more waiting pulls"),
     _limit("unprocessed-critical", int, "more messages not delivered yet"),
@@ -287,7 +272,7 @@ def _consumer(options: Options, report: Report) -> None:
 
 @_kind(
     "kv",
-    ("bucket",),
+    _required("bucket"),
     *_limits("values", int, "more values; fewer, if the warning is the larger limit"),
     arg("--key", help="critical if this key has no value"),
 )
@@ -313,7 +298,7 @@ def _regex(text: str) -> re.Pattern[str]:
 
 @_kind(
     "request",
-    ("subject",),
+    _required("subject"),
     *_limits("response", seconds, "the answer took longer", 0.5, 1.0),
     arg("--payload", default=""),
     HEADERS,
@@ -337,7 +322,7 @@ def _request(options: Options, report: Report) -> None:
 
 @_kind(
     "credential",
-    ("credential",),
+    _required("credential"),
     *_limits("validity", seconds, "it expires sooner, such as within 5d"),
     arg("--require-expiry", action="store_true", help="critical if it never expires"),
 )

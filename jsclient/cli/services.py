@@ -10,7 +10,7 @@ from jsclient import errors, services
 from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import connect
-from jsclient.cli.output import Columns, details, listing
+from jsclient.cli.output import columns, details, listing
 
 cli: Commands = Commands(connect)
 
@@ -18,13 +18,9 @@ _WHICH: Final = (
     arg("name", nargs="?", default="", help="only services of this name"),
     arg("id", nargs="?", default="", help="only this instance"),
 )
-_PINGED: Final[Columns] = {"NAME": lambda one: one.name, "VERSION": lambda one: one.version, "ID": lambda one: one.id}
-_LISTED: Final[Columns] = {
-    **_PINGED,
-    "ENDPOINTS": lambda one: len(one.endpoints),
-    "DESCRIPTION": lambda one: one.description,
-}
-_STATS: Final[Columns] = {
+_PINGED: Final = columns(NAME="name", VERSION="version", ID="id")
+_LISTED: Final = {**_PINGED, "ENDPOINTS": lambda one: len(one.endpoints), **columns(DESCRIPTION="description")}
+_STATS: Final = {
     "NAME": lambda pair: pair[0].name,
     "ID": lambda pair: pair[0].id,
     "ENDPOINT": lambda pair: pair[1].name,

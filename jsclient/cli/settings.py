@@ -1,24 +1,35 @@
-"""Options of a command as fields of a configuration class. An option is stored under the name of its field, as `dest`
-says it; `placement.tags` is part `tags` of field `placement`."""
+"""The settings of streams, consumers and buckets as options of commands, in the words of the NATS CLI.
+
+An option is stored under the name of a field of the configuration class (`dest`). `placement.tags` is part `tags` of
+the field `placement`.
+"""
 
 from __future__ import annotations
 
+import argparse
+import datetime as dt
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
 
-from jsclient import errors
-from jsclient.cli.arguments import Options, arg, ignored, pair
-from jsclient.cli.infos import show_changes
-from jsclient.jetstream import (
-    ConsumerConfig,
-    Placement,
-    Republish,
-    StreamConfig,
-    StreamConsumerLimits,
-    SubjectTransform,
+from jsclient import errors, jetstream
+from jsclient.cli.arguments import (
+    DESCRIPTION,
+    OneOf,
+    Options,
+    arg,
+    count_of_bytes,
+    ignored,
+    pair,
+    positive,
+    seconds,
+    spelled,
+    split,
+    storage,
 )
+from jsclient.cli.infos import show_changes
+from jsclient.jetstream import ConsumerConfig, StreamConfig, StreamSource
 from jsclient.jetstream.api import model_base
 
 C = TypeVar("C", StreamConfig, ConsumerConfig)
@@ -34,11 +45,21 @@ EDITING: Final = (
     ignored("-f", "--force"),
 )
 
+OF_BUCKET: Final = (
+    arg("--ttl", type=seconds, help="seconds until a value or object expires; 0: never"),
+    arg("--replicas", type=positive),
+    arg("--max-bucket-size", dest="max_bytes", type=count_of_bytes, help="bytes, or as 10GB"),
+    arg("--compress", dest="compression", action=argparse.BooleanOptionalAction, help="on disk (server 2.10)"),
+    DESCRIPTION,
+)
+"""Options of new and present buckets, of keys or of objects."""
+STORAGE: Final = arg("--storage", type=storage, default="file", help="file (default) or memory")
+
 _PARTS: Final[dict[str, Any]] = {
-    "placement": Placement,
-    "subject_transform": SubjectTransform,
-    "republish": Republish,
-    "consumer_limits": StreamConsumerLimits,
+    "placement": jetstream.Placement,
+    "subject_transform": jetstream.SubjectTransform,
+    "republish": jetstream.Republish,
+    "consumer_limits": jetstream.StreamConsumerLimits,
 }
 
 
@@ -93,3 +114,207 @@ def edited(options: Options, before: C, changes: dict[str, Any], names: tuple[st
         show_changes(before, after)
         return None
     return after
+
+
+# --- streams ---------------------------------------------------------------------------------------------------
+
+_RETENTION: Final = spelled(limits="", interest="", workqueue="work workq")
+
+_SWITCHES: Final = {
+    "allow-rollup": "allow_rollup_hdrs",
+    "deny-delete": "deny_delete",
+    "deny-purge": "deny_purge",
+    "allow-direct": "allow_direct",
+    "allow-mirror-direct": "mirror_direct",
+    "allow-msg-ttl": "allow_msg_ttl",
+    "allow-schedules": "allow_msg_schedules",
+    "allow-counter": "allow_msg_counter",
+    "allow-batch": "allow_atomic",
+    "allow-fast": "allow_batched",
+    "discard-per-subject": "discard_new_per_subject",
+}
+"""Option -> field; each also has a --no- form."""
+
+
+def _setting(option: str, field: str, **more: Any) -> Any:
+    return arg(f"--{option}", dest=field, **more)
+
+
+def _source(name: str) -> StreamSource:
+    return StreamSource(name=name)
+
+
+def _sources(names: str) -> list[StreamSource]:
+    return list(map(_source, split(names)))
+
+
+OF_ALL_STREAMS: Final = (
+    arg("--subjects", type=split, action="extend", help="with commas"),
+    arg("--retention", type=_RETENTION, metavar="limits|interest|workqueue"),
+    _setting("replicas", "num_replicas", type=positive),
+    arg("--max-age", type=seconds, help="seconds, or as 90d; 0: without limit"),
+    arg("--max-msgs", type=int),
+    arg("--max-msgs-per-subject", type=int),
+    arg("--max-bytes", type=count_of_bytes, help="bytes, or as 10GB"),
+    arg("--max-msg-size", type=count_of_bytes, help="bytes, or as 64KB"),
+    arg("--max-consumers", type=int),
+    _setting("dupe-window", "duplicate_window", type=seconds, help="seconds"),
+    arg("--discard", choices=("old", "new")),
+    arg("--compression", choices=("none", "s2")),
+    DESCRIPTION,
+    METADATA,
+    _setting("cluster", "placement.cluster", help='where its servers have to be; "": anywhere'),
+    arg("--tag", "--tags", dest="placement.tags", type=split, action="extend", help='of its servers; "": any'),
+    _setting("transform-source", "subject_transform.src", metavar="SUBJECT", help="with --transform-destination"),
+    _setting("transform-destination", "subject_transform.dest", metavar="SUBJECT", help="under which it is stored"),
+    _setting("republish-source", "republish.src", metavar="SUBJECT", help="what is published again, once stored"),
+    _setting("republish-destination", "republish.dest", metavar="SUBJECT"),
+    _setting("republish-headers", "republish.headers_only", action="store_true", default=None, help="headers alone"),
+    _setting("subject-del-markers-ttl", "subject_delete_marker_ttl", type=seconds, help="how long markers stay"),
+    *(_setting(option, field, action=argparse.BooleanOptionalAction) for option, field in _SWITCHES.items()),
+)
+"""Options of new, copied and present streams."""
+
+OF_NEW_STREAM: Final = (
+    arg("--storage", type=storage, help="file (default) or memory"),
+    arg("--mirror", type=_source, metavar="STREAM", help="a copy of this stream, without subjects of its own"),
+    _setting("source", "sources", type=_sources, action="extend", metavar="STREAM", help="copy from these streams"),
+    CONFIG,
+    _setting("first-sequence", "first_seq", type=positive, help="sequence of its first message (server 2.10)"),
+    _setting("limit-consumer-inactive", "consumer_limits.inactive_threshold", type=seconds, help="of its consumers"),
+    _setting("limit-consumer-max-pending", "consumer_limits.max_ack_pending", type=positive, help="of its consumers"),
+    arg("--persist-mode", choices=("default", "async")),
+    *OF_ALL_STREAMS,
+    ignored("--defaults"),
+)
+"""Options of `stream add`."""
+
+
+def _end(option: str, field: str, text: str) -> Any:
+    return _setting(option, field, action="store_const", const=REMOVED, help=text)
+
+
+OF_STREAM: Final = (
+    *OF_ALL_STREAMS,
+    _end("no-mirror", "mirror", "a mirror becomes a stream of its own (server 2.12)"),
+    _end("no-transform", "subject_transform", "end the transform of subjects"),
+    _end("no-republish", "republish", "end republishing"),
+    *EDITING,
+)
+"""Options of `stream edit`."""
+
+
+def wanted_stream(options: Options) -> StreamConfig:
+    """The configuration that `stream add` creates. Raises ConfigError for a file that holds no configuration."""
+    changes = given(options, StreamConfig)
+    if options.config is not None:
+        base = config_file(options.config, StreamConfig)
+    elif changes.keys() & {"subjects", "mirror", "sources"}:
+        base = StreamConfig()
+    else:
+        raise errors.ConfigError("a stream needs --subjects, --mirror or --source")
+    return changed(base.replace(name=options.stream), changes)
+
+
+# --- consumers -------------------------------------------------------------------------------------------------
+
+_GROUPS: Final[dict[str, Any]] = {"type": split, "action": "extend", "metavar": "GROUPS", "help": "it has such groups"}
+
+
+def moment(text: str, sign: int = 1) -> dt.datetime:
+    """RFC 3339 (without a zone: the local one), or how long from now; with `sign` -1, how long ago."""
+    try:
+        return dt.datetime.now(dt.timezone.utc) + sign * dt.timedelta(seconds=seconds(text))
+    except argparse.ArgumentTypeError:
+        pass
+    try:
+        found = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a point in time such as 2026-01-31T12:00:00Z, not {text}") from None
+    return found if found.tzinfo is not None else found.astimezone()
+
+
+def _start(text: str) -> dict[str, Any]:
+    """--deliver as fields of the configuration."""
+    if text in ("all", "last", "new", "last_per_subject", "subject"):
+        found: dict[str, Any] = {"deliver_policy": "last_per_subject" if text == "subject" else text}
+    elif text.isdigit():
+        found = {"deliver_policy": "by_start_sequence", "opt_start_seq": int(text)}
+    else:
+        found = {"deliver_policy": "by_start_time", "opt_start_time": moment(text, -1)}
+    return {"opt_start_seq": None, "opt_start_time": None, **found}
+
+
+def percent(text: str) -> str:
+    return f"{int(text)}%"
+
+
+_OF_ALL_CONSUMERS: Final = (
+    arg("--filter", dest="filter_subjects", type=split, action="extend", help="subjects, with commas"),
+    arg("--ack-wait", "--wait", type=seconds, help="seconds"),
+    arg("--max-deliver", type=int, help="-1: without limit"),
+    arg("--max-pending", dest="max_ack_pending", type=int, help="most messages delivered and not acknowledged"),
+    arg("--max-waiting", type=positive, help="pulls that wait, at the most"),
+    arg("--max-pull-batch", dest="max_batch", type=positive, help="messages that a pull may ask for"),
+    arg("--max-pull-expire", dest="max_expires", type=seconds, help="how long a pull may wait"),
+    arg("--max-pull-bytes", dest="max_bytes", type=positive, help="bytes that a pull may ask for"),
+    arg("--inactive-threshold", type=seconds, help="seconds unused until it is removed"),
+    arg("--headers-only", action=argparse.BooleanOptionalAction, help="messages without their payload"),
+    arg("--sample", dest="sample_freq", type=percent, metavar="PERCENT", help="acks that the server tells as metrics"),
+    arg("--target", dest="deliver_subject", metavar="SUBJECT", help="a push consumer that delivers there"),
+    METADATA,
+    arg("--replicas", dest="num_replicas", type=positive),
+    DESCRIPTION,
+)
+"""Options of new, copied and present consumers."""
+
+OF_COPIED_CONSUMER: Final = (
+    *_OF_ALL_CONSUMERS,
+    arg("--deliver", type=_start, help="all, last, new, subject (the last of each), a sequence, 1h ago, RFC 3339"),
+    arg("--ack", dest="ack_policy", choices=("explicit", "all", "none")),
+    arg("--replay", dest="replay_policy", choices=("instant", "original")),
+    arg("--ephemeral", action="store_true", help="removed when nobody uses it"),
+    arg("--memory", dest="mem_storage", action="store_true", default=None, help="keep its state in memory"),
+    arg("--pause", dest="pause_until", type=moment, metavar="UNTIL", help="deliver nothing before: RFC 3339, or 1h30m"),
+    arg("--deliver-group", metavar="QUEUE", help="with --target: subscribers of this queue group share the messages"),
+    arg("--flow-control", action="store_true", default=None, help="with --target"),
+    arg("--heartbeat", dest="idle_heartbeat", type=seconds, help="with --target: seconds between signs of life"),
+    arg("--bps", dest="rate_limit_bps", type=positive, help="with --target: bits per second at the most"),
+    OneOf(
+        arg("--pinned-groups", dest="pinned_client", **_GROUPS),
+        arg("--overflow-groups", dest="overflow", **_GROUPS),
+        arg("--prioritized-groups", dest="prioritized", **_GROUPS),
+    ),
+    arg("--pinned-ttl", dest="priority_timeout", type=seconds, help="how long a silent client keeps its pin"),
+)
+"""Options of `consumer copy` and `add`; a present consumer keeps some of them forever."""
+
+OF_NEW_CONSUMER: Final = (CONFIG, *OF_COPIED_CONSUMER, ignored("--pull"), ignored("--defaults"))
+OF_CONSUMER: Final = (*_OF_ALL_CONSUMERS, *EDITING)
+
+
+def consumer_settings(options: Options) -> dict[str, Any]:
+    """The given options as keywords of ConsumerConfig."""
+    found = given(options, ConsumerConfig)
+    if filters := found.get("filter_subjects"):
+        one = filters[0] if len(filters) == 1 else None
+        found |= {"filter_subject": one, "filter_subjects": None if one else filters}
+    return found
+
+
+def wanted_consumer(options: Options) -> ConsumerConfig:
+    """The configuration that `consumer add` creates. Raises ConfigError for a file that holds no configuration."""
+    if options.config is None:
+        return named_consumer(ConsumerConfig(ack_policy="explicit", deliver_policy="all"), options, options.consumer)
+    return named_consumer(config_file(options.config, ConsumerConfig), options, options.consumer)
+
+
+def named_consumer(config: ConsumerConfig, options: Options, name: str) -> ConsumerConfig:
+    """A new consumer of this name: a configuration, changed as the options say."""
+    changes = {**consumer_settings(options), **(options.deliver or {}), "name": None, "durable_name": name}
+    if options.ephemeral:
+        changes |= {"name": name, "durable_name": None}
+    for policy in ("pinned_client", "overflow", "prioritized"):
+        if names := getattr(options, policy):
+            changes |= {"priority_policy": policy, "priority_groups": names}
+    return changed(config, changes)

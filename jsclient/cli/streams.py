@@ -2,53 +2,54 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from jsclient import backup, errors
-from jsclient.cli import stream_settings
-from jsclient.cli.arguments import FORCE, NAMES, RAW, STREAM, OneOf, Options, arg, positive, seconds, split, storage
+from jsclient.cli import settings
+from jsclient.cli.arguments import FORCE, NAMES, RAW, OneOf, Options, arg, past, positive, split, storage
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
-from jsclient.cli.infos import fields, show
-from jsclient.cli.output import Columns, Progress, confirm, details, listing, print_message, record, size
-from jsclient.cli.settings import changed, edited, given
+from jsclient.cli.infos import show
+from jsclient.cli.output import (
+    Progress,
+    columns,
+    confirm,
+    details,
+    fields,
+    line,
+    listing,
+    print_message,
+    record,
+    size,
+    table,
+)
 from jsclient.jetstream import JetStream, RawStreamMsg, StreamConfig, StreamInfo, StreamSource
 
 cli: Commands = Commands(opened)
 
 _SUBJECT: Final = arg("--subject", help="only streams that store this subject")
-_FOLDER: Final = arg("folder")
 
-_STREAMS: Final[Columns] = {
-    "NAME": lambda info: info.config.name,
-    "MESSAGES": lambda info: f"{info.state.messages:,}",
-    "BYTES": lambda info: size(info.state.bytes),
-    "CONSUMERS": lambda info: info.state.consumer_count,
-}
-_LISTED: Final[Columns] = {
-    **_STREAMS,
-    "STORAGE": lambda info: info.config.storage,
-    "SUBJECTS": lambda info: ",".join(info.config.subjects or ()),
-}
-_REPORTED: Final[Columns] = {
+_STREAMS: Final = columns(
+    NAME="config.name", MESSAGES="state.messages", BYTES="state.bytes", CONSUMERS="state.consumer_count"
+)
+_STORAGE: Final = columns(STORAGE="config.storage")
+_LISTED: Final = {**_STREAMS, **_STORAGE, "SUBJECTS": lambda info: ",".join(info.config.subjects or ())}
+_REPORTED: Final = {
     **_STREAMS,
     "LOST": lambda info: f"{len(info.state.lost.msgs or ()) if info.state.lost else 0:,}",
-    "DELETED": lambda info: f"{info.state.num_deleted:,}",
-    "STORAGE": lambda info: info.config.storage,
+    **columns(DELETED="state.num_deleted"),
+    **_STORAGE,
     "REPLICAS": lambda info: _replicas(info),
 }
-_ORDERS: Final[dict[str | None, Callable[[StreamInfo], Any]]] = {
-    "name": lambda info: info.config.name,
-    "messages": lambda info: -info.state.messages,
-    "consumers": lambda info: -info.state.consumer_count,
-    None: lambda info: -info.state.bytes,
-}
 
 
-def _order(letter: str, option: str, order: str | None, text: str) -> Any:
-    return arg(letter, option, action="store_const", const=order, dest="order", help=text)
+def _bytes_first(info: StreamInfo) -> int:
+    return -info.state.bytes
+
+
+def _order(letter: str, option: str, text: str, key: Callable[[StreamInfo], Any]) -> Any:
+    return arg(letter, option, action="store_const", const=key, dest="order", help=text)
 
 
 @cli("stream ls", _SUBJECT, NAMES)
@@ -61,18 +62,16 @@ def list_streams(js: JetStream, options: Options) -> None:
 @cli(
     "stream report",
     OneOf(
-        [
-            _order("-m", "--messages", "messages", "most messages first"),
-            _order("-o", "--consumers", "consumers", "most consumers first"),
-            _order("-n", "--name", "name", "by name"),
-            _order("-t", "--storage", None, "most bytes first (default)"),
-        ]
+        _order("-m", "--messages", "most messages first", lambda info: -info.state.messages),
+        _order("-o", "--consumers", "most consumers first", lambda info: -info.state.consumer_count),
+        _order("-n", "--name", "by name", lambda info: info.config.name),
+        _order("-t", "--storage", "most bytes first (default)", _bytes_first),
     ),
     _SUBJECT,
 )
 def report_streams(js: JetStream, options: Options) -> None:
     """Streams by what they hold."""
-    listing(options, sorted(js.streams(subject=options.subject), key=_ORDERS[options.order]), _REPORTED)
+    listing(options, sorted(js.streams(subject=options.subject), key=options.order or _bytes_first), _REPORTED)
 
 
 def _replicas(info: StreamInfo) -> str:
@@ -86,39 +85,38 @@ def _replicas(info: StreamInfo) -> str:
     return ", ".join([f"{info.cluster.leader}*", *states])
 
 
-@cli("stream info", STREAM)
+@cli("stream info STREAM")
 def stream_info(js: JetStream, options: Options) -> None:
     """Configuration and state of a stream."""
     show(js.stream(options.stream).info(), options)
 
 
-@cli("stream state", STREAM)
+@cli("stream state STREAM")
 def stream_state(js: JetStream, options: Options) -> None:
     """State of a stream."""
     state = js.stream(options.stream).info().state
     details(options, state, f"State of stream {options.stream}", fields(state))
 
 
-@cli("stream add", STREAM, *stream_settings.NEW)
+@cli("stream add STREAM", *settings.OF_NEW_STREAM)
 def add_stream(js: JetStream, options: Options) -> None:
     """Create a stream."""
-    show(js.create_stream(stream_settings.wanted_stream(options)).info(), options)
+    show(js.create_stream(settings.wanted_stream(options)).info(), options)
 
 
-@cli("stream edit", STREAM, *stream_settings.PRESENT)
+@cli("stream edit STREAM", *settings.OF_STREAM)
 def edit_stream(js: JetStream, options: Options) -> None:
     """Change settings of a stream."""
     before = js.stream(options.stream).info().config
-    after = edited(options, before, given(options, StreamConfig), ("name",))
+    after = settings.edited(options, before, settings.given(options, StreamConfig), ("name",))
     if after is not None:
         show(js.update_stream(after).info(), options)
 
 
 @cli(
-    "stream copy",
-    STREAM,
+    "stream copy STREAM",
     arg("copy", help="name of the new stream"),
-    *stream_settings.ALL,
+    *settings.OF_ALL_STREAMS,
     arg("--source", dest="as_source", action="store_true", help="copy the messages, too, as a source"),
 )
 def copy_stream(js: JetStream, options: Options) -> None:
@@ -128,10 +126,10 @@ def copy_stream(js: JetStream, options: Options) -> None:
         raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
     source = [StreamSource(name=options.stream)] if options.as_source else config.sources
     made = config.replace(name=options.copy, subjects=None, sources=source, first_seq=None)
-    show(js.create_stream(changed(made, given(options, StreamConfig))).info(), options)
+    show(js.create_stream(settings.changed(made, settings.given(options, StreamConfig))).info(), options)
 
 
-@cli("stream rm", STREAM, FORCE)
+@cli("stream rm STREAM", FORCE)
 def remove_stream(js: JetStream, options: Options) -> Any:
     """Delete a stream with its messages and consumers."""
     held = js.stream(options.stream).info().state.messages
@@ -142,14 +140,11 @@ def remove_stream(js: JetStream, options: Options) -> Any:
 
 
 @cli(
-    "stream purge",
-    STREAM,
+    "stream purge STREAM",
     arg("--subject", help="only this subject"),
     OneOf(
-        [
-            arg("--seq", type=int, help="up to, but not including, this sequence"),
-            arg("--keep", type=int, help="all but so many"),
-        ]
+        arg("--seq", type=int, help="up to, but not including, this sequence"),
+        arg("--keep", type=int, help="all but so many"),
     ),
     FORCE,
 )
@@ -162,67 +157,59 @@ def purge_stream(js: JetStream, options: Options) -> Any:
     return {"purged": purged}, f"purged {purged} messages"
 
 
-@cli("stream seal", STREAM, ask="Seal stream {stream} for good?")
+@cli("stream seal STREAM", ask="Seal stream {stream} for good?")
 def seal_stream(js: JetStream, options: Options) -> Any:
     """Let nothing be added to a stream, or removed. Cannot be undone."""
     js.stream(options.stream, fetch_info=False).seal(timeout=options.timeout)
     return {"stream": options.stream, "sealed": True}, f"sealed {options.stream}"
 
 
-@cli("stream gaps", STREAM)
+@cli("stream gaps STREAM")
 def list_gaps(js: JetStream, options: Options) -> None:
     """Sequences that a stream no longer holds, between its first and last."""
     state = js.stream(options.stream).info(deleted_details=True).state
-    gaps = list(_ranges(state.deleted or []))
+    gaps = _ranges(state.deleted or [])
     if options.json:
         record({"stream": options.stream, "deleted": state.num_deleted, "gaps": gaps})
+    elif gaps:
+        table(("FIRST", "LAST", "MESSAGES"), [(first, last, f"{last - first + 1:,}") for first, last in gaps])
     else:
-        listing(options, gaps, _GAPS, empty=f"{options.stream} has no gaps")
+        line(f"{options.stream} has no gaps")
 
 
-_GAPS: Final[Columns] = {
-    "FIRST": lambda gap: gap[0],
-    "LAST": lambda gap: gap[1],
-    "MESSAGES": lambda gap: f"{gap[1] - gap[0] + 1:,}",
-}
-
-
-def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(first, last) of each run of consecutive numbers."""
+def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """[first, last] of each run of consecutive numbers."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ((first, last) for first, last in runs)
+    return runs
 
 
-@cli("stream subjects", STREAM, arg("filter", nargs="?", default=">", help="wildcards allowed"))
+@cli("stream subjects STREAM", arg("filter", nargs="?", default=">", help="wildcards allowed"))
 def list_subjects(js: JetStream, options: Options) -> None:
     """Subjects of the stored messages, and how many of each."""
     found = sorted(js.stream(options.stream, fetch_info=False).subjects(options.filter))
     if options.json:
         record(dict(found))
     else:
-        listing(options, found, {"SUBJECT": lambda one: one[0], "MESSAGES": lambda one: f"{one[1]:,}"})
+        table(("SUBJECT", "MESSAGES"), [(subject, f"{count:,}") for subject, count in found])
 
 
 @cli(
-    "stream view",
-    STREAM,
+    "stream view STREAM",
     arg("count", nargs="?", type=positive, default=20, help="how many (default 20)"),
     arg("--id", type=positive, default=1, help="from this sequence on"),
-    arg("--since", type=seconds, help="from so long ago on, as 1h (server 2.11)"),
+    arg("--since", type=past, help="from so long ago on, as 1h (server 2.11)"),
     arg("--subject", help="only these; wildcards allowed"),
     RAW,
 )
 def view_stream(js: JetStream, options: Options) -> None:
     """Print stored messages; no consumer is used."""
     shown = 0
-    start: dict[str, Any] = {"seq": options.id}
-    if options.since is not None:
-        start = {"start_time": dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=options.since)}
+    start: dict[str, Any] = {"start_time": options.since} if options.since else {"seq": options.id}
     for message in js.stream(options.stream).get_batch(options.count, subject=options.subject, **start):
         _print(message, options, many=True)
         shown += 1
@@ -236,8 +223,7 @@ def _print(message: RawStreamMsg, options: Options, many: bool = False) -> None:
 
 
 @cli(
-    "stream get",
-    STREAM,
+    "stream get STREAM",
     arg("id", nargs="?", type=positive, help="its sequence"),
     arg("-S", "--last-for", metavar="SUBJECT", help="the last one of a subject"),
     RAW,
@@ -251,8 +237,7 @@ def get_message(js: JetStream, options: Options) -> None:
 
 
 @cli(
-    "stream rmm",
-    STREAM,
+    "stream rmm STREAM",
     arg("id", type=positive, help="its sequence"),
     arg("--secure", action="store_true", help="overwrite it on disk, too (slow)"),
     ask="Delete message {id} of {stream}?",
@@ -265,25 +250,22 @@ def remove_message(js: JetStream, options: Options) -> Any:
 
 
 @cli(
-    "stream backup",
-    STREAM,
-    _FOLDER,
+    "stream backup STREAM FOLDER",
     arg("--no-consumers", action="store_true", help="leave consumers and their positions out"),
     arg("--check", action="store_true", help="have the server verify its blocks first (before 2.15)"),
 )
 def backup_stream(js: JetStream, options: Options) -> Any:
     """Save a stream to a folder, in the files of the NATS CLI."""
     with Progress(f"backup of {options.stream}") as progress:
-        settings: dict[str, Any] = {"consumers": not options.no_consumers, "check": options.check}
-        made = backup.backup_stream(js, options.stream, options.folder, progress=progress, **settings)
+        parts: dict[str, Any] = {"consumers": not options.no_consumers, "check": options.check}
+        made = backup.backup_stream(js, options.stream, options.folder, progress=progress, **parts)
     told = made.manifest
     assert told is not None
     return told, f"{told.messages:,} messages, {size(told.bytes)}, sha256 {told.sha256}: {made.folder}"
 
 
 @cli(
-    "stream restore",
-    _FOLDER,
+    "stream restore FOLDER",
     arg("--name", help="another name (backups of server 2.15)"),
     arg("--subjects", type=split, action="extend", help="other subjects, with commas"),
     arg("--storage", type=storage, help="file or memory, instead of what it was"),

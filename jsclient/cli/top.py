@@ -15,7 +15,7 @@ from jsclient import errors
 from jsclient.cli.arguments import Options, arg, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
-from jsclient.cli.output import Column, cut, escaped, fitting, justified, line, listing, record, size
+from jsclient.cli.output import Column, cut, duration, escaped, fitting, justified, line, listing, record, size
 from jsclient.jetstream import JetStream
 from jsclient.monitor import ConsumerRow, Monitor, Snapshot, StreamRow
 
@@ -97,9 +97,7 @@ def _rate(value: float | None) -> str:
 
 
 def _eta(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
+    return "-" if value is None else duration(round(value))
 
 
 class Field(NamedTuple):
@@ -318,18 +316,9 @@ def _joined(parts: Sequence[str], width: int) -> str:
 
 
 def _head(snapshot: Snapshot, width: int) -> str:
+    rows: list[Any] = [*snapshot.streams, *snapshot.consumers]
+    counts = [f"{len(snapshot.streams)} streams", f"{len(snapshot.consumers)} consumers"]
     rate = sum(row.in_per_second or 0 for row in snapshot.streams)
     lag = sum(row.lag for row in snapshot.consumers)
-    rows: list[Any] = [*snapshot.streams, *snapshot.consumers]
-    trouble = sum(bool(row.trouble) for row in rows)
-    return _joined(
-        [
-            f"{trouble} in trouble",
-            f"{len(snapshot.streams)} streams",
-            f"{len(snapshot.consumers)} consumers",
-            f"in {rate:,.0f}/s",
-            f"lag {lag:,}",
-            f"({snapshot.requests} requests)",
-        ],
-        width,
-    )
+    figures = [f"in {rate:,.0f}/s", f"lag {lag:,}", f"({snapshot.requests} requests)"]
+    return _joined([f"{sum(bool(row.trouble) for row in rows)} in trouble", *counts, *figures], width)

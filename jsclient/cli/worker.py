@@ -70,10 +70,8 @@ def load(name: str) -> Callable[[Any], Any]:
     arg("handler", metavar="MODULE:FUNCTION", help="called with each message; looked for here, too"),
     arg("--stream", required=True),
     OneOf(
-        [
-            arg("--consumer", help="a pull consumer, shared by all processes; no order"),
-            arg("--group", help="a partitioned group: messages of a key in order, in all processes"),
-        ],
+        arg("--consumer", help="a pull consumer, shared by all processes; no order"),
+        arg("--group", help="a partitioned group: messages of a key in order, in all processes"),
         required=True,
     ),
     arg("--key", metavar="MODULE:FUNCTION", help="with --group: the key (default: the subject)"),

@@ -12,7 +12,7 @@ import pytest
 import jsclient
 from jsclient import keyvalue, objectstore
 from jsclient.cli import main
-from jsclient.cli.infos import duration
+from jsclient.cli.output import duration
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, StreamSource
 from jsclient.testing import NatsServer, wait_until
 

@@ -71,11 +71,8 @@ def test_a_backup_from_the_shell(server: NatsServer, stream: str, tmp_path: Path
     if server.version >= (2, 15, 0):
         rows = lines(cli(server, "backup", "extract", folder, "--subject", "s.b"))
         assert [(row["seq"], row["data"]) for row in rows] == [(4, "other")]
-    assert cli(server, "account", "backup", str(tmp_path / "all")).stdout == "saved S\n"
-    cli(server, "stream", "rm", stream, "-f")
-    assert cli(server, "account", "restore", str(tmp_path / "all")).stdout == "restored S\n"
-    (tmp_path / "all" / "S" / "stream.tar.s2").write_bytes(b"broken")
-    assert cli(server, "backup", "verify", str(tmp_path / "all" / "S")).returncode == 1
+    (tmp_path / "b" / "stream.tar.s2").write_bytes(b"broken")
+    assert cli(server, "backup", "verify", folder).returncode == 1
 
 
 def test_consumers_from_creation_to_removal(server: NatsServer, stream: str) -> None:
