@@ -106,7 +106,7 @@ class Connection:
     def publish(
         self, subject: str, payload: Payload = b"", *, reply: str = "", headers: HeadersLike | None = None
     ) -> None:
-        """Publish; leaves with others within about a millisecond (`flush` waits for the server to have read it).
+        """Publish; leaves with others within about two milliseconds (`flush` waits for the server to have read it).
 
         At most once: what is on its way when a link breaks may be lost. While disconnected up to `pending_buffer`
         bytes are kept; for a server that takes too little it waits up to `write_timeout`. Then BufferFull: nothing of

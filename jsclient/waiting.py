@@ -13,6 +13,8 @@ says so. Therefore:
   `Thread.start` is, too), no code of the user. `tools/rules.py` finds calls that wait. Steps that a nested call could
   spoil are done without a lock, each as one call into C (see `pings`, and the table of subscriptions in `table`).
 * A `new_turn` is held across waits. A call on top of the thread that has it is refused with `Reentered` (`check_turn`).
+* The send lock of a link is such a turn, but no thread waits while it has it. A handler on top of a write may post
+  frames, and a call of it that waits raises `Reentered` (see `outbox`).
 * A call that would wait for the thread beneath it is refused: `get` raises `Reentered` when its thread is the reader of
   a connection, or when it would wait without a limit and holds a `new_lock` that others may need to answer.
 """

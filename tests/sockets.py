@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from websockets.client import ClientProtocol
 from websockets.protocol import State
 from websockets.uri import WebSocketURI
+
+from jsclient._transport.stream import Buffer, Transport, unwritten
+from jsclient.durations import Deadline
 
 
 class ProxySocket(socket.socket):
@@ -30,3 +34,16 @@ def mask(data: bytes, key: bytes) -> bytes:
     size = len(data)
     repeated = (key * (size // 4 + 1))[:size]
     return (int.from_bytes(data, "little") ^ int.from_bytes(repeated, "little")).to_bytes(size, "little")
+
+
+def write_all(transport: Transport, blocks: Sequence[Buffer], timeout: float) -> int:
+    """Write blocks as the sender of a link does; returns how many bytes were left when the time was up."""
+    deadline = Deadline(timeout)
+    while any(blocks) or transport.unsent:
+        try:
+            for taken in transport.write(blocks):
+                blocks = unwritten(blocks, taken)
+        except BlockingIOError:
+            if not timeout or not transport.wait_writable(deadline.remaining()):
+                break
+    return sum(map(len, blocks))

@@ -47,6 +47,7 @@ class Asker:
         deadline = Deadline.of(timeout, self._timeout)
         if cancel is not None:
             cancel.check()
+        self._outbox.check_wait()
         self._wait_connected(deadline, errors.FlushTimeout, cancel)
         if not self._outbox.has_room(deadline):
             raise errors.FlushTimeout("the server takes no data, so that nothing more was sent to be confirmed")

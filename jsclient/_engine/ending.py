@@ -48,10 +48,11 @@ class Ending:
     def close(self, wait: bool = True) -> None:
         """Send what is buffered (at most 2 s), then end everything; blocked calls get ConnectionClosed. Idempotent.
 
-        `wait=False` only asks for it and returns at once: safe in signal handlers and `__del__`.
+        `wait=False` only asks for it and returns at once: safe in signal handlers and `__del__`. So does each call of
+        a handler on top of a write of the same thread.
         """
         engine = self._engine
-        if wait:
+        if wait and not engine.outbox.lock._is_owned():
             self.close_now()
         elif not engine.session.closing.is_set():
             self._close_asked = True
@@ -159,7 +160,7 @@ class Ending:
         """What `Connection.drain` says. Where the caller does not wait, or would wait for itself, on another thread."""
         engine = self._engine
         seconds = resolve(timeout, engine.options.drain_timeout)
-        if wait and not engine.takers.run_here():
+        if wait and not engine.takers.run_here() and not engine.outbox.lock._is_owned():
             self._drain(seconds)
         elif not self._drain_asked and not engine.closed:
             self._drain_asked = True

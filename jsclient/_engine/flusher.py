@@ -1,4 +1,4 @@
-"""The flusher thread: sends what is coalesced within a few milliseconds, and is the clock of a connection.
+"""The flusher thread: sends what is coalesced within two milliseconds, and is the clock of a connection.
 
 It is never on the path of a call that waits for a reply. It parks while nothing is queued and no timer runs.
 """
@@ -14,28 +14,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient import waiting
-from jsclient._engine.outbox import COALESCE, FEW
 from jsclient.durations import Deadline
 from jsclient.threads import Thread, start_all
 
 log = logging.getLogger("jsclient.flusher")
 
-TICK: Final = 0.001
+TICK: Final = 0.002
 """Seconds between two looks at the outbox while it is in use."""
 
-CALM_TICK: Final = 0.003
-"""The same behind a look that found nothing: a thread that posts also waits for something, and sends before that. In a
-loop of fetches, each message acked, looks were a seventh of the CPU (70 us for each time that a thread wakes up)."""
-
 SLICE: Final = 0.1
-"""Seconds that a write may wait for a slow server before timers get their turn."""
+"""Seconds that a write may wait for a slow server before timers get their turn, and between looks at a late one."""
 
-IDLE_TICKS: Final = 8
-"""Empty looks after which the flusher parks; until then a publisher need not wake it."""
+IDLE_TICKS: Final = 4
+"""Looks that find little, after which the flusher parks; until then a publisher need not wake it."""
 
-SLOW_TICK: Final = 0.02
-"""Seconds between two looks while another thread sends large messages, and nothing else is queued: that thread sends
-all of it, unless a signal handler keeps it. A look each millisecond was a fifth of what a large put cost."""
+LITTLE: Final = 8
+"""Frames that the flusher may find at such a look: the next core publish after a pause shall leave immediately."""
 
 
 class Timer:
@@ -108,37 +102,31 @@ class Flusher:
         while not self._stopping:
             busy = empty < IDLE_TICKS
             outbox.ticking = busy
-            if not busy:
-                outbox.crowded = False
             if not busy and (outbox.frames or relay.running) and not outbox.offline:
-                # Posted, or a chain begun, between the last look and the flag.
-                empty = 0
+                empty = 0  # posted, or a chain begun, between the last look and the flag
                 continue
             sent = outbox.bytes_out
-            tick = CALM_TICK if outbox.calm else TICK
-            kicked = self._wait(tick if busy else SLOW_TICK if outbox.holds_back() else None)
+            # A handler may keep what has left the queue, also frames of other threads: then it looks now and then.
+            kicked = self._wait(TICK if busy else SLICE if outbox.holds_back() else None)
             if self._stopping:
                 return
             self._fire_due()
-            # What has left counts, too: the interpreter often comes here while a publisher sends, just when it has
-            # emptied the queue. Half of the writes of a loop of publishes then were of a single message.
-            outbox.crowded = len(outbox.frames) > FEW or (busy and outbox.bytes_out - sent >= COALESCE)
+            if kicked and not busy and not outbox.offline:
+                outbox.ticking = True
+                empty = 0
+                self._wait(TICK)  # the first frame after a quiet time: let others join it
+            elif len(outbox.frames) > LITTLE:
+                empty = 0
+            else:
+                empty = min(empty + 1, IDLE_TICKS)
             if relay.running or relay.answered:
                 empty = 0  # go on ticking as long as a chain runs
                 if relay.look() and outbox.bytes_out != sent:
                     continue  # it moves and sends for itself
-            if outbox.offline or not (outbox.frames or (outbox.holds_back() and outbox.bytes_out == sent)):
-                empty = 0 if kicked and not busy and not outbox.offline else min(empty + 1, IDLE_TICKS)
-                outbox.calm = not (relay.running or outbox.holds_back())
-                continue
-            outbox.calm = False
-            if not busy:
-                # The first frame after a quiet time: let others join it.
-                outbox.ticking = outbox.crowded = True
-                self._wait(TICK)
-            empty = 0
-            outbox.look()
-            self._drain()
+            if not outbox.offline and (outbox.frames or outbox.holds_back()):
+                outbox.look()
+                if time.monotonic() >= outbox.awaited_until:
+                    self._drain()
 
     def _drain(self) -> None:
         try:

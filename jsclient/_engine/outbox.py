@@ -1,27 +1,21 @@
-"""The send path: one FIFO of whole frames, drained by the thread that gets the send lock.
+"""The send path: one FIFO of whole frames. The thread that gets the send lock of the link writes for all.
 
-Appending takes no lock (append and join under one lock fell from 1.3-3 M/s with one thread to 0.1 M/s with 64;
-this keeps 0.44-0.51 of it). Two ways in:
+Appending takes no lock. Two ways in:
 
-* `post` coalesces: async publishes and acks leave at 64 KiB, by the flusher within about 1 ms, or before any call of
-  ours blocks. `post_core` does the same at 108 KiB, but the first core publish after a quiet moment leaves at once: it
-  arrives after 80 us instead of 590, for 40 us of the sender's CPU instead of 62, as no thread is woken;
-* `post_now` appends, then sends at once what the kernel takes: requests, synchronous publishes, pulls, flushes. The
-  caller sends its own bytes; a writer thread on this path costs a wake-up per request (p50 8.6-16 ms instead of 5.3
-  beside a busy thread). What the kernel does not take at once is the flusher's: no caller waits for the network here.
+* `post` coalesces: async publishes and acks leave at 64 KiB, by the flusher within about 2 ms, or before any call of
+  ours blocks. `post_core` does the same at 108 KiB, but after a quiet moment a core publish leaves immediately;
+* `post_now` appends, then writes what the kernel takes: requests, synchronous publishes, pulls, flushes. The flusher
+  writes the rest: no caller waits for the network here.
 
 Both are bounded: a caller that finds a megabyte queued waits for room, within its timeout, and otherwise learns that
-nothing of its message was sent. A frame that is still queued when its caller gives up can be withdrawn.
+nothing of its message was sent. A frame that no byte of is out when its caller gives up can be withdrawn.
 
 Plain `bytes` frames (core publishes, acks) that the kernel has not taken when the link is lost are kept for the
 next link. `Unkept` frames are not: their owners re-issue them or fail them.
 
-The send lock is an RLock that is only ever *tried* on this path. It is reentrant for one reason: its ownership is
-recorded in C together with the acquisition. So a KeyboardInterrupt between acquiring it and entering the `try` cannot
-leave it held for ever; and a signal handler on top of its own thread's sending can tell. Such a handler ends the permit
-of that lock (see `sending`), puts a new lock in its place, and sends: it may wait for an answer, and so may others,
-although the thread beneath it cannot give the old lock back before the handler returns. A handler that makes no call
-of ours (it joins a thread that does) does not step aside. Then the flusher takes the right over, see `look`.
+The contract for signal handlers (the site's page on threads has it for users): on top of its own thread's write a
+handler may post, and the code beneath sends it. It cannot wait there, because no other thread can write meanwhile: a
+call that waits raises Reentered. A handler that stays there for longer than `STUCK` costs the link, see `look`.
 """
 
 from __future__ import annotations
@@ -30,13 +24,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._engine.sending import BULK, Sending, at_work
+from jsclient._engine.sender import BULK, Sender
 from jsclient._engine.unkept import UNKEPT, Unkept
-from jsclient._transport.stream import permitted
 from jsclient.durations import FOREVER, Deadline
 from protocol.frames import Frame
 
@@ -48,13 +42,10 @@ COALESCE: Final = 64 * 1024
 16 KiB take 0.8 of the CPU, small ones 0.97. With more (128 KiB) the server rests while the next ones are made."""
 
 QUIET: Final = 0.0002
-"""Seconds since a core publish left at once, after which another one does."""
-
-FEW: Final = 8
-"""Frames that the flusher may find at a tick; more are a crowd, and none leaves at once until its next look."""
+"""Seconds since a core publish left immediately, after which another one does."""
 
 CONVOY: Final = 0.002
-"""Seconds that sending at once may take. `send` lets go of the interpreter lock: beside a thread that never does, the
+"""Seconds that such a write may take. `send` lets go of the interpreter lock: beside a thread that never does, the
 publisher waits 5 ms to get it back."""
 
 CONVOY_PAUSE: Final = 10.0
@@ -62,7 +53,7 @@ CONVOY_PAUSE: Final = 10.0
 at most. A fixed pause was wrong: on a loaded machine any publish may be that slow."""
 
 HIGH_WATER: Final = 1024 * 1024
-"""While connected, a publisher that finds this much queued waits for the sender instead of adding to it."""
+"""While connected, a publisher that finds this much queued waits for room instead of adding to it."""
 
 HIGH_WATER_FRAMES: Final = 65_536
 
@@ -76,11 +67,13 @@ PATIENCE: Final = 0.2
 """Seconds that a stalled write waits before it looks whether the connection was closed meanwhile."""
 
 SETTLE: Final = 1.0
-"""Seconds that the end of a link waits for the thread that is sending; the socket was shut down, so it has no reason
-to stay but a signal handler on top of it."""
+"""Seconds that the end of a link waits for the thread that writes."""
+
+STUCK: Final = 1.0
+"""Seconds after which a thread that has the send lock and does not go on costs the link."""
 
 AT_ONCE: Final = Deadline(0)
-"""For senders that send only what the kernel takes without waiting."""
+"""For callers that write only what the kernel takes without waiting."""
 
 MOST_LEFT, MOST_LEFT_SIZE = 32, 32 * 1024
 """Frames and bytes that may be left to others, see `leave`."""
@@ -91,16 +84,8 @@ ROUNDS: Final = 64
 __all__ = ["AT_ONCE", "BULK", "COALESCE", "Outbox"]
 
 
-_Right = tuple[Any, list[int], Iterator[None]]
-"""The send lock, its permit, and an iterator with one item: the thread that takes it replaces the right."""
-
-
-def _new_right() -> _Right:
-    return waiting.new_turn(), [0], iter((None,))
-
-
 class Outbox:
-    """The frames of one Connection on their way to the current transport; survives every link."""
+    """The frames of one Connection on their way to the current link; survives every link."""
 
     def __init__(
         self,
@@ -116,26 +101,25 @@ class Outbox:
         self.size: int = 0
         self.offline: bool = True
         self.closed: Callable[[], BaseException] | None = None
-        self.ticking = False  # the flusher is awake and will drain within three milliseconds
-        self.calm: bool = False  # it takes its time, as those that post also send: a core publish kicks it
-        self.crowded: bool = False  # many frames come: they leave together
+        self.ticking = False  # the flusher is awake, and writes within two milliseconds
         self._first_sent = 0.0
         self._bytes_before = 0  # sent over links that have ended
         self._most_sent = 0  # see `bytes_sent`
-        self._right = _new_right()
-        self._sending: Sending | None = None
-        self._seen: tuple[int, int] | None = None  # how far sending was at the flusher's last look
+        self._sender: Sender | None = None
+        self.lock: Any = waiting.new_turn()  # the send lock of the link: its holder knows that no other thread writes
+        self.awaited_until: float = 0.0  # a publisher waits for the kernel: the flusher leaves the writing to it
+        self._stalled = False  # the last thread that waited for the kernel has waited in vain
+        self._seen: tuple[Any, ...] = ()  # see `look`
+        self._seen_at = 0.0
         self._kick = kick
         self._broken = broken
         self._limit = limit
         self._block_when_full = block_when_full
         self.write_timeout: float = min(write_timeout, FOREVER)
-        self._stalled = False  # the last sender has waited in vain
         self._bounds: dict[int, Deadline] = {}  # thread -> see `sends_within`
-        # Until `size` reaches this a publisher need not try to send: another thread is sending. A hint only.
+        # Until `size` reaches this a publisher need not try to write: another thread is writing. A hint only.
         self.relief: int = 0
-        # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
-        # because a signal handler or a finalizer may publish on top of a thread that is in there.
+        # Guards the account of what is queued while offline, and the switch between online and offline.
         self._account = waiting.new_lock()
         self._offline_bytes = 0
         self.online: waiting.Gate = waiting.Gate()  # opens when this offline time ends; each has its own
@@ -162,7 +146,7 @@ class Outbox:
             self._kick()
 
     def post_core(self, frame: Frame) -> None:
-        """`post` for core publishes: after a quiet moment a frame leaves at once, in a crowd they are coalesced."""
+        """`post` for core publishes: after a quiet moment a frame leaves immediately."""
         if self.offline:
             self._post_offline(frame)
             return
@@ -173,24 +157,19 @@ class Outbox:
             self._came_late(frame)
         if self.size >= BULK and self.size >= self.relief:
             self._relieve(frame)
-        elif not self.crowded:
-            self._post_first()
-
-    def _post_first(self) -> None:
-        now = time.monotonic()
-        if now - self._first_sent >= QUIET:
-            self._first_sent = now
-            if self.drain(AT_ONCE):
-                took = time.monotonic() - now
-                if took >= CONVOY:
-                    self._first_sent = now + CONVOY_PAUSE * took
+        elif not self.ticking:
+            now = time.monotonic()
+            if now - self._first_sent < QUIET:
+                self._kick()
                 return
-        self.crowded = True  # until the flusher's next look
-        if self.calm or not self.ticking:
-            self._kick()
+            self._first_sent = now
+            self.drain()
+            took = time.monotonic() - now
+            if took >= CONVOY:
+                self._first_sent = now + CONVOY_PAUSE * took
 
     def post_now(self, frame: Frame, deadline: Deadline | None = None) -> None:
-        """Queue a frame and send what the kernel takes at once. Raises as `post` does.
+        """Queue a frame and write what the kernel takes. Raises as `post` does, and Reentered as `check_wait` does.
 
         `deadline` bounds the wait for room in a full queue (None: `patience`), then BufferFull.
         """
@@ -209,8 +188,8 @@ class Outbox:
         self.size += size
         if self.closed is not None:
             self._came_late(frame)
-        if not self.drain(AT_ONCE):
-            self._kick()
+        if not self.drain() and self.lock._is_owned() and self.withdraw(frame):
+            raise _reentered()
 
     def _came_late(self, frame: Frame) -> None:
         """`closed` was set between the look at `offline` and the append: take the frame back, unless the last drain has
@@ -231,187 +210,164 @@ class Outbox:
             raise self._full()
 
     def leave(self, frame: Frame) -> bool:
-        """Queue a frame that others will send (see `relay`); False when it has to be posted."""
+        """Queue a frame that others will write (see `relay`); False when it has to be posted."""
         size = len(frame)
         if self.offline or len(self.frames) >= MOST_LEFT or max(size, self.size) + size > MOST_LEFT_SIZE:
             return False
-        if self._right[0]._is_owned():
-            return False  # on top of our own thread's sending: others cannot send
+        if self.lock._is_owned():
+            return False  # on top of our own thread's write: others cannot write
         self.frames.append(frame)
         self.size += size
         return self.closed is None or not self.withdraw(frame)
 
     def withdraw(self, frame: Frame) -> bool:
-        """Take a frame back that its caller does not want any more; True when it was still queued: nothing is sent."""
+        """Take a frame back that its caller does not want any more; True when no byte of it was sent, nor will be."""
         try:
             self.frames.remove(frame)
         except ValueError:
-            return False
+            sender = self._sender
+            return sender is not None and sender.withdraw(frame)
         size = len(frame)
         self.size -= size
         return True
 
-    def nudge(self) -> None:
-        """Send without ever blocking (the reader's way); what does not go out is left to the flusher."""
-        if not self.drain(AT_ONCE):
-            self._kick()
+    def check_wait(self) -> None:
+        """Raises Reentered where the caller is a signal handler on top of its own thread's write."""
+        if self.lock._is_owned():
+            raise _reentered()
 
     def flush(self) -> None:
-        """Send what is coalesced, if anything; called before every wait of ours, and never a wait itself."""
-        if self._right[0]._is_owned():
-            self._step_aside()  # whatever a handler waits for, others may have to send for it
-        if self.frames and not self.offline and not self.drain(AT_ONCE):
-            self._kick()
+        """Write what is coalesced, if anything; called before every wait of ours, and never a wait itself. Raises as
+        `check_wait` does."""
+        self.check_wait()
+        if self.frames and not self.offline:
+            self.drain()
 
-    # --- draining ---------------------------------------------------------------------------------------
+    def nudge(self) -> None:
+        """Write what is queued, if anything, where no wait of the caller counts on it."""
+        self.drain()
 
-    def drain(self, deadline: Deadline | None = None) -> bool:
-        """Send until nothing is left. False when somebody else is sending (and looks again), or the link stalls.
+    # --- writing ----------------------------------------------------------------------------------------
 
-        The deadline is that of the whole call. Without one every write may stall for `write_timeout`.
-        """
-        rounds = 0
-        while True:
-            if not self.frames:
-                sending = self._sending  # `holds_back`, without its call: every request is here
-                if sending is None or not (sending.batches or sending.transport.unsent):
+    def drain(self, deadline: Deadline = AT_ONCE, in_line: bool = False) -> bool:
+        """Write until nothing is left. False when another thread is writing (and looks again), or the kernel takes no
+        more until the deadline: then the flusher goes on. `in_line` waits a while for the other thread."""
+        try:
+            for rounds in count(1):
+                sender = self._sender
+                if sender is None:
+                    return not self.frames
+                if not (self.frames or sender.batch or sender.stream.unsent):
                     return True
-            if self._right[0]._is_owned() and not self._step_aside():
-                return False
-            right = self._right
-            lock, permit, _ = right
-            try:
-                if not lock.acquire(False):
-                    return False
-                done = self._push(permit, deadline)
-                if not permit:
-                    self._replace(right)  # the lock is ours: nobody sends by this right any more
-            finally:
-                # Twice, because Ctrl-C may strike during the first look, and a lock left behind would silence us.
+                lock = sender.lock
+                if lock._is_owned():
+                    break  # a signal handler on top of our own write, which goes on with it
+                held = True  # until `acquire` says no
                 try:
-                    if lock._is_owned():
-                        lock.release()
-                finally:
-                    if lock._is_owned():
-                        lock.release()
-            if not done:
-                return False
-            rounds += 1
-            if rounds == ROUNDS:
-                self._kick()
-                return True
+                    held = lock.acquire(True, deadline.at_most(PATIENCE)) if in_line else lock.acquire(False)
+                    done = held and sender.push()
+                finally:  # twice: what strikes within the first must not leave the lock behind
+                    try:
+                        if held and lock._is_owned():
+                            lock.release()
+                    finally:
+                        if held and lock._is_owned():
+                            lock.release()
+                if not held:
+                    if not self.ticking:
+                        self._kick()  # the flusher looks whether the other thread goes on
+                    return False
+                if not done and (deadline is AT_ONCE or not self._wait_writable(sender, deadline)):
+                    break
+                if rounds % ROUNDS == 0 and deadline.expired():
+                    break
+        except BaseException:  # of a signal handler: the flusher writes what others have left to this thread
+            self._kick()
+            raise
+        self._kick()
+        return False
 
-    def _step_aside(self) -> bool:
-        """On top of our own thread's sending, as a signal handler is: end that, so that we and others may send.
-
-        False when nobody can know how much of it is out.
-        """
-        sending, right = self._sending, self._right
-        if sending is None or not sending.transport.resumable:
-            return False
-        if right[0]._is_owned():  # else the flusher has taken it over meanwhile
-            self._replace(right)
-        sending.transport.step_aside()
-        return True
-
-    def _replace(self, right: _Right) -> None:
-        """End a right and put a new one in its place, if nobody has. What was sent by it must be known from here on."""
-        _, permit, once = right
-        permit.clear()
-        # One call into C: of several threads that end a right one has the next.
-        deque(map(setattr, (self,), ("_right",), map(permitted, once, (_new_right(),))), 0)
+    def _wait_writable(self, sender: Sender, deadline: Deadline) -> bool:
+        """Until the kernel takes more; False when the time is up, or the link or the connection has ended."""
+        while not sender.broken and not deadline.expired():
+            patience = deadline.at_most(PATIENCE)
+            self.awaited_until = time.monotonic() + patience
+            try:
+                if sender.stream.wait_writable(patience):
+                    self._stalled = False
+                    return True
+            except (OSError, ValueError) as error:
+                if sender.of_handler(error):
+                    raise
+                return False  # shut down or closed meanwhile
+            finally:
+                self.awaited_until = 0.0
+            if self.closed is not None:
+                return False  # a thread that sends then is let go
+        self._stalled = True
+        return False
 
     def look(self) -> None:
-        """The flusher's tick: a thread that has the right to send, and has not moved since the last one, loses it.
+        """The flusher's tick: a thread that has the send lock and does not go on costs the link.
 
-        A signal handler may be on top of it for long, and wait for something that others would have to send. First
-        the permit ends. Then that thread enters no call that sends any more, but it may be within one: the right
-        passes on once it was seen elsewhere.
+        Nothing waits with the lock, so that is a signal handler, on top of a write, that waits for something. The next
+        link has a lock of its own.
         """
-        right, sending = self._right, self._sending
-        if sending is None or not sending.transport.resumable:
+        sender = self._sender
+        if sender is None or not sender.stream.never_blocks:
             return
-        lock, permit, _ = right
-        seen, self._seen = self._seen, (self.bytes_out, sending.unsent)
-        if permit:
-            if self._seen != seen:
-                return
-            holder = waiting.holder(lock)
-            if not holder or at_work(holder):
-                return
-            permit.clear()
-        holder = waiting.holder(lock)
-        if holder is not None and not at_work(holder):
-            if holder:
-                sending.transport.pass_on(holder)
-            self._replace(right)
-
-    @property
-    def lock(self) -> Any:
-        """The send lock: the thread that holds it knows that no other thread is in a system call that sends."""
-        return self._right[0]
+        seen, now = (sender, sender.turns, sender.unsent), time.monotonic()
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        elif now - self._seen_at >= STUCK / 2:
+            # Half of the time is waited here: a process that was stopped for long goes on with all of its threads.
+            if sender.lock.acquire(True, STUCK / 2):
+                sender.lock.release()
+                self._seen_at = time.monotonic()
+            else:
+                sender.give_up(TimeoutError("a signal handler holds up the thread that writes"))
 
     def holds_back(self) -> bool:
         """True when something that has left the queue may not be out."""
-        sending = self._sending
-        return sending is not None and bool(sending.batches or sending.transport.unsent)
+        sender = self._sender
+        return sender is not None and bool(sender.batch or sender.stream.unsent)
 
     @property
     def is_sending(self) -> bool:
         """Whether it has a link to send over, or settles what a lost one has not taken."""
-        return self._sending is not None
+        return self._sender is not None
 
     def keeps(self) -> bool:
         """Without a link: whether anything waits for the next one. While a loss is being settled nobody knows: True."""
-        return bool(self.frames) or self._sending is not None
+        return bool(self.frames) or self._sender is not None
 
     @property
     def unsent(self) -> int:
         """Bytes that have left the queue, and that the kernel has not taken."""
-        sending = self._sending
-        return 0 if sending is None else sending.unsent
+        sender = self._sender
+        return 0 if sender is None else sender.unsent
 
     @property
     def bytes_out(self) -> int:
-        """Bytes that have left the queue for a transport, in all."""
-        sending = self._sending
-        return self._bytes_before + (0 if sending is None else sending.bytes_taken)
+        """Bytes that have left the queue for a stream, in all."""
+        sender = self._sender
+        return self._bytes_before + (0 if sender is None else sender.bytes_taken)
 
     def bytes_sent(self) -> int:
         """Bytes that a kernel has taken, in all. It never falls."""
         self._most_sent = max(self._most_sent, self.bytes_out - self.unsent)
         return self._most_sent
 
-    def _push(self, permit: list[int], deadline: Deadline | None) -> bool:
-        """One write of up to 108 KiB; the caller holds the send lock. The clock is read only if the kernel is full."""
-        sending = self._sending
-        if sending is None:
-            return False
-        if deadline is AT_ONCE:
-            done = sending.push(permit, 0)
-            if done:
-                self._stalled = False
-            return done
-        deadline = Deadline(self.write_timeout) if deadline is None else deadline
-        done = sending.push(permit, deadline.at_most(PATIENCE))
-        # It goes on unless the connection is closed meanwhile: a thread that sends then is let go.
-        while not done and self.closed is None and not sending.broken and not deadline.expired():
-            done = sending.push(permit, deadline.at_most(PATIENCE))
-        self._stalled = not done
-        return done
-
     # --- a full queue -----------------------------------------------------------------------------------
 
     def _relieve(self, frame: Frame) -> None:
-        """The coalescing limit is reached: send, or make a publisher wait while too much is queued."""
+        """The coalescing limit is reached: write, or make a publisher wait while too much is queued."""
         if not self.is_full():
             # On a link that has stalled the flusher waits for the kernel; publishers queue up to the high-water mark.
             if not self.drain(AT_ONCE if self._stalled else Deadline(PATIENCE)):
-                # Another thread is sending and looks again. Beside eight that publish, nine of ten publishes came here
+                # Another thread is writing and looks again. Beside eight that publish, nine of ten publishes came here
                 # in vain, which was a third of what they cost: now one for each 64 KiB does.
                 self.relief = min(self.size + COALESCE, HIGH_WATER)
-                if not self.ticking:
-                    self._kick()
             return
         refusal: BaseException | None = None
         try:
@@ -460,26 +416,11 @@ class Outbox:
         Raises why the connection is closed.
         """
         while self.is_full() and not self.offline:
-            if not self.drain(deadline):
-                if deadline.expired() or self.lock._is_owned():
-                    return False
-                self._wait_for_sender(deadline.at_most(PATIENCE))
+            if not self.drain(deadline, in_line=True) and (deadline.expired() or self.lock._is_owned()):
+                return False
         if self.closed is not None:
             raise self.closed()  # sending is up to close() now; a thread that waited in line must not wait for it, too
         return True
-
-    def _wait_for_sender(self, timeout: float) -> None:
-        """Until nobody holds the send lock."""
-        lock = self.lock
-        try:
-            lock.acquire(True, timeout)
-        finally:
-            try:
-                if lock._is_owned():
-                    lock.release()
-            finally:
-                if lock._is_owned():
-                    lock.release()
 
     def _full(self) -> errors.BufferFull:
         queued = self.size + self.unsent
@@ -536,7 +477,8 @@ class Outbox:
             self._offline_bytes = 0
             if self.closed is not None:
                 return refused  # closed while the link was being made
-            self._sending = Sending(transport, self, self._broken)
+            self._sender = Sender(transport, self, self._broken)
+            self.lock = self._sender.lock
             self._stalled = False
             self.offline = False
             self.online.set()
@@ -548,14 +490,20 @@ class Outbox:
         The transport must have been shut down: a thread that is writing then fails and lets go of the send lock.
         """
         self.go_offline()
-        lock = self._acquire(Deadline(SETTLE))
+        lock = self.lock
+        settled = lock.acquire(True, SETTLE)
         try:
-            if lock is None:
-                # The thread beneath a handler cannot give its lock back, and will find that its permit has ended.
-                self._replace(self._right)
-            return self._withdraw_all(settled=lock is not None)
+            with self._account:
+                sender = self._take_sender()
+                untouched = sender.untouched() if sender is not None and settled else []
+                pending = [*untouched, *self._take_all()]
+                kept = [frame for frame in pending if not isinstance(frame, UNKEPT)]
+                self.frames.extendleft(reversed(kept))
+                self._offline_bytes = sum(map(len, kept)) + FRAME_OVERHEAD * len(kept)
+                self.size = sum(map(len, kept))
+                return [frame for frame in pending if isinstance(frame, UNKEPT)]
         finally:
-            if lock is not None:
+            if settled:
                 lock.release()
 
     def go_offline(self) -> None:
@@ -564,28 +512,6 @@ class Outbox:
             if not self.offline:
                 self.online = waiting.Gate()
                 self.offline = True
-
-    def _acquire(self, deadline: Deadline) -> Any:
-        """The send lock, acquired, or None: a thread that has it does not come back."""
-        while True:
-            lock = self.lock
-            if not lock.acquire(True, deadline.at_most(SETTLE)):
-                return None
-            if lock is self.lock:
-                return lock
-            lock.release()
-
-    def _withdraw_all(self, settled: bool) -> list[Frame]:
-        with self._account:
-            sending, self._sending = self._sending, None
-            self._count(sending)
-            pending = [*(sending.untouched() if sending is not None and settled else ()), *self._take_all()]
-            kept = [frame for frame in pending if not isinstance(frame, UNKEPT)]
-            withdrawn: list[Frame] = [frame for frame in pending if isinstance(frame, UNKEPT)]
-            self.frames.extendleft(reversed(kept))
-            self._offline_bytes = sum(map(len, kept)) + FRAME_OVERHEAD * len(kept)
-            self.size = sum(map(len, kept))
-            return withdrawn
 
     def _take_all(self) -> list[Frame]:
         taken: list[Frame] = []
@@ -601,25 +527,33 @@ class Outbox:
             self.offline = True
             self.online.set()
 
-    def _count(self, sending: Sending | None) -> None:
-        """The link is gone: count the bytes that it took."""
-        if sending is not None:
-            self._bytes_before += max(sending.bytes_taken - sending.unsent, 0)
+    def _take_sender(self) -> Sender | None:
+        """The link is gone: nothing is written to it any more. Count the bytes that it took."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.broken = True  # a thread that comes to hold its lock only now takes nothing from the queue
+            self._bytes_before += max(sender.bytes_taken - sender.unsent, 0)
+        return sender
 
     def close(self, reason: Callable[[], BaseException]) -> list[Frame]:
         """Nothing more goes out; returns the frames that were to be kept and are not sent. They stay in the queue: a
         thread that has just appended one takes it back from there."""
         self.refuse(reason)
         with self._account:
-            sending, self._sending = self._sending, None
-            self._count(sending)
+            self._take_sender()
             return [frame for frame in self.frames.copy() if not isinstance(frame, UNKEPT)]
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
-        self._right = _new_right()
+        self.lock = waiting.new_turn()
         self._account = waiting.new_lock()
-        self._sending = None
+        self._sender = None
         self._bounds = {}
         self.frames = deque()
         self.close(reason)
+
+
+def _reentered() -> errors.Reentered:
+    return errors.Reentered(
+        "a call that waits, in a signal handler or finalizer on top of a write of its own thread; nothing was sent"
+    )

@@ -6,8 +6,7 @@ gives each its reply but wakes only the first, and every thread that comes out o
 does anything else. The requests that these threads then make are left in the outbox until the chain has ended, and
 leave in one write: 1.6 switches, 22 us. Among 64 threads a chain hardly ever ends: new replies come before it does. So
 the thread that finds `ENOUGH` frames left sends them before it wakes the next one: a write lets go of the interpreter
-lock, and a thread that waits for that lock would take it. Among a few threads the server would have nothing to do until
-the last of them has made its request: there half of the requests leave as soon as they are made.
+lock, and a thread that waits for that lock would take it.
 
 The right to wake the next one is called the token. The reader makes it in `start`, `step` hands it on or ends it.
 
@@ -27,7 +26,7 @@ Invariants:
    unless the token has moved and something was sent since its last tick: then the chain sends for itself (when the
    flusher wrote at each tick, too, 16 threads published an eighth less). So no reply and no frame waits for more than
    two ticks.
-7. What is left is little: at most 32 frames and 32 KiB in all.
+7. What is left is little, see `Outbox.leave`.
 8. A waiter for many replies is woken directly, and so is everything that ends otherwise (a lost link, `close`).
 
 Without the interpreter lock waking all at once is right, and no chain is made.
@@ -52,34 +51,26 @@ ENOUGH: Final = 24
 """Frames left that the next thread to step sends. With 12 the writes cost what they gain, with no limit 64 threads wait
 for the flusher: requests of theirs 17.0 k/s, with 24 18.4."""
 
-FEW: Final = 6
-"""Requests under way up to which half of them are enough. Four threads publish 12.7 k/s instead of 11.6, and ask 11.2
-instead of 9.5, for 0.95 of the CPU; six publish as much as before, and ask 15.4 instead of 11.6. Eight publish less:
-15.6 for 16.3, at 55 us of CPU for 47."""
-
 
 class Relay:
     """The chain of wake-ups of one connection."""
 
-    __slots__ = ("_kick", "_outbox", "_seen", "answered", "enough", "running", "steps")
+    __slots__ = ("_kick", "_outbox", "_seen", "answered", "running", "steps")
 
     def __init__(self, outbox: Outbox, kick: Callable[[], None]) -> None:
         self.answered: deque[Any] = deque()  # tickets that hold their reply and were not opened yet
         self.running: bool = False  # some thread was woken that will step; what is left until then is sent at the end
         self.steps: int = 0
-        self.enough: int = ENOUGH  # frames left that the next thread to step sends
         self._seen = -1
         self._outbox = outbox
         self._kick = kick
 
-    def start(self, under_way: int = 0) -> None:
-        """The reader, when it has put tickets into `answered`. `under_way`: how many wait, those included."""
+    def start(self) -> None:
+        """The reader, when it has put tickets into `answered`."""
         if self.running:
             return  # the token is on its way and will come to them
         if len(self.answered) > 1:
             self.running = True
-            if under_way:
-                self.enough = ENOUGH if under_way > FEW else max(under_way // 2, 1)
             if not self._outbox.ticking:
                 self._kick()
         if not self._open_next():
@@ -88,8 +79,8 @@ class Relay:
     def step(self, own: Any = None) -> None:
         """Called by whatever comes out of a wait that the chain may have ended, with its ticket."""
         self.steps += 1
-        if len(self._outbox.frames) >= self.enough:
-            self._outbox.flush()
+        if len(self._outbox.frames) >= ENOUGH:
+            self._outbox.nudge()
         if not self._open_next(own):
             self._end()
 
@@ -100,7 +91,7 @@ class Relay:
             self.start()  # the reader came between, and counted on the token
             return
         if self._outbox.frames:
-            self._outbox.flush()
+            self._outbox.nudge()
 
     def forget(self, own: Any) -> None:
         """For a wait that ended otherwise: a thread that opened this ticket now would lose the token to it."""
@@ -132,7 +123,7 @@ class Relay:
             self._outbox.post_now(frame, deadline)
             return
         if not self.running:
-            self._outbox.flush()
+            self._outbox.nudge()
         elif not self._outbox.ticking:
             self._kick()
 

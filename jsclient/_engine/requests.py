@@ -232,7 +232,7 @@ class Requests(ReplySink):
             elif found is not None or self.kept:
                 self._another(message, waited_for=found is not None)
         if answered:
-            self._relay.start(len(waiting))
+            self._relay.start()
 
     def keep(self, message: Msg, ticket: Ticket[Any]) -> None:
         """The request was answered by `message`, and further replies to it shall be heard, too."""

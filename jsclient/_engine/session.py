@@ -109,7 +109,7 @@ class Session:
             link.stream.close()
             return
         link.reader = reader  # not before: close() joins it, from any thread
-        self.outbox.flush()
+        self.outbox.nudge()
 
     def _begin(self, link: Link, first: bool) -> Thread:
         """Go online over the link that is ours now, and start its reader."""
@@ -150,11 +150,10 @@ class Session:
             log.exception("the reader failed")
             error = errors.ConnectionLost(f"the reader failed: {unexpected!r}")
         finally:
+            sending = self.outbox.lock  # if it is the next link's, `detach` has waited for the writes of this one
             self.link_down(link, error)
             # Nobody may be in a system call on the descriptor when its number becomes free.
             link.reading.lock.acquire(True, JOIN_TIMEOUT)
-            # The right to send may be replaced while we have it (see Outbox.look): we give back the one that we took.
-            sending = self.outbox.lock
             owned = sending.acquire(True, JOIN_TIMEOUT)
             try:
                 with contextlib.suppress(OSError):

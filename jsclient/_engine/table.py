@@ -11,7 +11,7 @@ from typing import Any, Final
 import protocol
 from jsclient import checks, errors
 from jsclient._engine.dispatcher import Dispatcher, Sink
-from jsclient._engine.outbox import AT_ONCE, Outbox
+from jsclient._engine.outbox import Outbox
 from jsclient._engine.sinks import BaseSubscription
 from jsclient._engine.unkept import Unkept
 from jsclient._transport import Transport
@@ -60,8 +60,7 @@ class Subscriptions:
             if not self._outbox.offline:
                 subscription.link = self._links
                 self._tell(frame, subscription.sid)
-            if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(AT_ONCE):
-                self._kick()
+            self._outbox.nudge()
             self._recall_reader()
         except BaseException:  # Ctrl-C: nobody will ever take from it
             self.remove(subscription, tell_server=True)

@@ -1,83 +1,60 @@
-"""What TLS and websockets have in common: they change the bytes of a stream on their way.
-
-A signal handler may run between any two steps of the Python code here. It may raise, and it may send and wait over the
-same connection itself, on top of the interrupted code; another thread may take over where that does not go on. So what
-a step has done stands in a load, in the session, or in `_sealed`. Each step is one call into C, and is done only while
-the permit lasts that the sender has brought (see `jsclient._engine.sending`): interrupted code does nothing any more
-once its permit has ended.
-"""
+"""What TLS and websockets have in common: they change the bytes of a stream on their way."""
 
 from __future__ import annotations
 
 import abc
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from jsclient._transport.stream import ALWAYS, Buffer, Carried, Load, StreamFailed, Transport, permitted
-from jsclient.durations import Deadline
+from jsclient._transport.stream import Buffer, Transport, unwritten
 
 
-class Sealed(Load):
-    """Records or frames that are not out; empty until something is made."""
-
-    __slots__ = ()
-    blocks: list[Buffer]
-
-    def __init__(self) -> None:
-        self.blocks = []
-        self.taken = []
+def head_of(blocks: Sequence[Buffer], size: int) -> Buffer:
+    """The first bytes of the blocks, `size` at most, as one buffer."""
+    parts: list[Buffer] = []
+    for block in blocks:
+        part = memoryview(block)[:size] if len(block) > size else block
+        parts.append(part)
+        size -= len(part)
+        if not size:
+            break
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class SealingTransport(Transport):
-    """A stream around another one. One thread at a time reads; a sender holds the send lock of the link."""
+    """A stream around another one. A write that a signal handler interrupts leaves it in an unknown state."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
-        self._plain = Load()  # of `send`: accepted, nothing was made of it yet
-        self._sealed = Sealed()
+        self._sealed: Sequence[Buffer] = []  # records or frames that the inner stream has not taken
+        self.never_blocks = inner.never_blocks
         self.peer = inner.peer
 
     @abc.abstractmethod
-    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> bool:
-        """Put into `blocks` what reading has left to send, and what is made of the next bytes of the load.
+    def _seal(self, blocks: Sequence[Buffer]) -> tuple[int, list[bytes]]:
+        """How many bytes of the blocks were taken, and what was made of them and of what reading has left to send."""
 
-        It must be out before anything else is made: what is sealed cannot be taken back. False when there was nothing.
-        """
+    def write(self, blocks: Sequence[Buffer]) -> Iterable[int]:
+        self._push()
+        taken, sealed = self._seal(blocks)
+        if sealed:
+            self._sealed = sealed
+            try:
+                self._push()
+            except BlockingIOError:
+                pass  # what is sealed is ours now: the next call goes on
+        yield taken
 
-    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        joined = data if isinstance(data, bytes) else b"".join(data)
-        if joined:
-            self._plain = Load([*self._plain.rest(), joined])
-        try:
-            return self.carry(self._plain, ALWAYS, timeout)
-        except StreamFailed as failed:
-            raise failed.error from None
-
-    def carry(self, load: Carried, permit: list[int], timeout: float | None) -> bool:
-        deadline = Deadline(timeout) if timeout else None  # senders mostly come without the time to wait
-        while permit:
-            sealed = self._sealed
-            if sealed.blocks:
-                if not self._inner.carry(sealed, permit, timeout if deadline is None else deadline.remaining()):
-                    return False
-                sealed = Sealed()  # at once: the next records get the memory of these, which the processor has at hand
-                deque(map(setattr, (self,), ("_sealed",), map(permitted, permit, (sealed,))), 0)
-            if not self._seal(load, sealed.blocks, permit):
-                return True
-        return True
-
-    def step_aside(self) -> None:
-        self._inner.step_aside()
-
-    def pass_on(self, thread: int) -> None:
-        self._inner.pass_on(thread)
+    def _push(self) -> None:
+        while self._sealed or self._inner.unsent:
+            for taken in self._inner.write(self._sealed):
+                self._sealed = unwritten(self._sealed, taken)
 
     @property
     def unsent(self) -> int:
-        unsent, plain, sealed = self._inner.unsent, self._plain, self._sealed
-        if plain.blocks or sealed.blocks:  # seldom, and every write asks
-            unsent += plain.unsent + sealed.unsent
-        return unsent
+        return sum(map(len, self._sealed)) + self._inner.unsent
+
+    def wait_writable(self, timeout: float | None) -> bool:
+        return self._inner.wait_writable(timeout)
 
     def set_tick(self, seconds: float) -> None:
         self._inner.set_tick(seconds)
@@ -90,3 +67,7 @@ class SealingTransport(Transport):
 
     def fileno(self) -> int:
         return self._inner.fileno()
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return self._inner.addresses

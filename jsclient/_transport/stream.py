@@ -1,81 +1,34 @@
-"""What a link reads from and writes to: a stream of bytes, whatever is beneath. Knows nothing of NATS.
-
-Sending can be interrupted by a signal handler at any point. So each step is driven by a *permit*, a list that holds a
-number as long as the thread may go on, and what the stream has taken stands where others find it; see
-`jsclient._engine.sending`.
-"""
+"""What a link reads from and writes to: a stream of bytes, whatever is beneath. Knows nothing of NATS."""
 
 from __future__ import annotations
 
 import abc
 import select
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
     from jsclient._transport.tls import TlsState
 
-ALWAYS: Final = [0]
-"""A permit that lasts."""
-
-permitted: Final[Callable[..., Any]] = {}.get
-"""`map(permitted, permit, items)` yields the items while the permit lasts, all in C: `get` of an empty dict returns its
-second argument."""
-
 Buffer = bytes | memoryview
 
 
-class StreamFailed(Exception):
-    """Sending has failed for good; `error` says why. Whatever else is raised comes from a signal handler."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class Load:
-    """Blocks on their way through a transport, and how many bytes of them it has taken, as it answered."""
-
-    __slots__ = ("blocks", "taken")
-
-    def __init__(self, blocks: Iterable[Buffer] = ()) -> None:
-        self.blocks: Sequence[Buffer] | None = list(blocks)
-        self.taken: list[int] = []
-
-    @property
-    def unsent(self) -> int:
-        return sum(map(len, self.blocks)) - sum(self.taken) if self.blocks else 0
-
-    def rest(self) -> Sequence[Buffer]:
-        """The blocks that the transport has not taken."""
-        taken, blocks = sum(self.taken), self.blocks or ()
-        return untaken(blocks, taken) if taken < sum(map(len, blocks)) else ()
-
-
-def untaken(blocks: Sequence[Buffer], taken: int) -> Sequence[Buffer]:
-    """What is left of blocks of which so many bytes are taken."""
-    if not taken:
-        return blocks
+def unwritten(blocks: Sequence[Buffer], written: int) -> Sequence[Buffer]:
+    """The rest of the blocks after the first `written` bytes of them."""
     rest: list[Buffer] = []
     for block in blocks:
-        if taken >= len(block):
-            taken -= len(block)
+        if written >= len(block):
+            written -= len(block)
         else:
-            rest.append(memoryview(block)[taken:] if taken else block)
-            taken = 0
+            rest.append(memoryview(block)[written:] if written else block)
+            written = 0
     return rest
 
 
-class Carried(Protocol):
-    """What `carry` takes: a `Load`, or what looks like one."""
-
-    taken: list[int]
-
-    def rest(self) -> Sequence[Buffer]: ...
-
-
 class Transport(abc.ABC):
-    """A byte stream. One thread at a time reads; a sender holds the send lock of the link."""
+    """A byte stream. One thread at a time reads, and one at a time writes: the holder of the link's send lock."""
 
     peer: str = ""
     """Address of the other side, for messages: "127.0.0.1:4222"."""
@@ -83,20 +36,20 @@ class Transport(abc.ABC):
     """True when the bytes are encrypted on the way."""
     tls: TlsState | None = None
     """What was agreed on, where they are."""
-    hands_over: bool = False
-    """True when `hand_over` and `wait_writable` exist: bytes go out as they are, and the caller keeps the rest."""
-    resumable: bool = False
-    """True when sending may be interrupted at any point, and others may then send: each step is one call into C, after
-    which it is known what was sent, and the interrupted code does no further one when its permit has ended."""
+    never_blocks: bool = True
+    """False for a socket of the application's that sends in Python code, as those for proxies do."""
+    exact: bool = False
+    """True when the answer of `write` is stored even if a signal handler raises. Otherwise nobody knows then what was
+    written, and the stream has to be given up."""
 
     @property
     @abc.abstractmethod
     def unsent(self) -> int:
-        """Bytes not yet handed to the kernel: accepted by `send`, or produced by reading (see `needs_flush`)."""
+        """Bytes not yet handed to the kernel: taken by `write`, or produced by reading (see `needs_flush`)."""
 
     @property
     def needs_flush(self) -> bool:
-        """True when reading has produced bytes to send (TLS key update, websocket pong): call `send(b"", ...)`."""
+        """True when reading has produced bytes to send (TLS key update, websocket pong): call `write([])`."""
         return False
 
     @abc.abstractmethod
@@ -106,14 +59,6 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     def recv_within(self, timeout: float | None) -> bytes | None:
         """Like `recv`, but waits for `timeout` seconds instead of the tick. For handshakes."""
-
-    def step_aside(self) -> None:  # noqa: B027 # most have no locks
-        """Called on top of a send of the same thread, the permit of which has ended: gives up the locks of that send,
-        because what waits there may need others to read."""
-
-    def pass_on(self, thread: int) -> None:  # noqa: B027
-        """Called by others once a sender without a permit was seen beneath other code: puts others in the place
-        of the locks that it has."""
 
     can_take: bool = False
     """True when `new_poller` and `take` exist: a caller that waits for a reply may then read it itself."""
@@ -126,32 +71,30 @@ class Transport(abc.ABC):
         """Yields what is there, read while it is iterated and in one call into C, if `permit` then holds a number."""
         raise NotImplementedError
 
-    def hand_over(self, buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
-        """Sends what the kernel takes of the buffers while it is iterated, if `permit` then holds a number, and yields
-        how many bytes that were. Never blocks: BlockingIOError when the kernel takes none. OSError on failure."""
-        raise NotImplementedError
-
-    def wait_writable(self, timeout: float) -> bool:
-        """Until `hand_over` has something to say, or False after `timeout` seconds."""
-        raise NotImplementedError
-
     @abc.abstractmethod
-    def carry(self, load: Carried, permit: list[int], timeout: float | None) -> bool:
-        """Send the rest of a load; the caller holds the send lock. True when all of it was handed to the kernel, or
-        the permit has ended.
+    def write(self, blocks: Sequence[Buffer]) -> Iterable[int]:
+        """Writes while it is iterated, once, and yields how many bytes of the blocks were taken: some or all of them.
 
-        False when `timeout` (as in `send`) expired; call it again with the same load. Raises StreamFailed, and what
-        signal handlers raise: then the same holds if the transport is `resumable`, else the stream must be given up.
+        Never blocks: BlockingIOError when the kernel takes nothing. OSError on failure. An iterator, so that the caller
+        can store the answer in the same call into C: `written.extend(stream.write(blocks))`.
         """
 
     @abc.abstractmethod
-    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        """Send what an earlier call left behind, then `data`; the caller holds the send lock.
+    def wait_writable(self, timeout: float | None) -> bool:
+        """Until `write` has something to say, or False after `timeout` seconds."""
 
-        True when all of it was handed to the kernel. False when `timeout` (seconds; None: no limit,
-        0: never block) expired: the rest is kept and goes out first next time. OSError on failure.
-        After any other exception (Ctrl-C) it is unknown how much was sent: give the stream up.
-        """
+    def send(self, data: bytes, timeout: float | None) -> bool:
+        """Write all of `data`, for handshakes. False after `timeout` seconds (None: no limit), with 0 at once."""
+        deadline = Deadline(timeout)
+        rest: Sequence[Buffer] = [data] if data else []
+        while rest or self.unsent:
+            try:
+                for taken in self.write(rest):
+                    rest = unwritten(rest, taken)
+            except BlockingIOError:
+                if timeout == 0 or not self.wait_writable(deadline.remaining()):
+                    return False
+        return True
 
     @abc.abstractmethod
     def set_tick(self, seconds: float) -> None:
@@ -159,7 +102,7 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def shutdown(self) -> None:
-        """End the stream in both directions; wakes every thread in recv or send. Idempotent, never raises."""
+        """End the stream in both directions; wakes every thread in recv or write. Idempotent, never raises."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """Streams over TCP, and over Unix sockets.
 
 Reading blocks in the kernel with SO_RCVTIMEO, so that a chunk costs one release of the interpreter
-lock. Writing never blocks in `send`: it hands over what the kernel takes (MSG_DONTWAIT) and waits in
-`poll`, so that a deadline or Ctrl-C leaves the stream at a known byte. Hence no `settimeout` and no
-`sendall` on a live socket.
+lock. Writing never blocks: the kernel takes what it has room for (MSG_DONTWAIT), and a caller that has
+time waits in `poll`. So a deadline or Ctrl-C leaves the stream at a known byte. Hence no `settimeout`
+and no `sendall` on a live socket.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import select
 import socket
 import struct
 import sys
-from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, NoReturn
+from typing import Final
 
-from jsclient._transport.stream import Buffer, Carried, StreamFailed, Transport, permitted
+from jsclient._transport.stream import Buffer, Transport
 from jsclient.durations import MOST_POLLED, Deadline
 
 RECV_SIZE: Final = 112 * 1024
@@ -35,16 +34,13 @@ _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
 class TcpTransport(Transport):
     """A connected TCP (or Unix) socket."""
 
-    hands_over = True
-    unsent = 0  # no property: asked several times per send
+    unsent = 0  # no property: asked at each write
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
         self._sock = sock
-        self._tail: deque[Buffer] = deque()
-        self.unsent = 0
         self._shut = False
-        # False for a socket of the application's that sends or reads in Python code, as those for proxies do.
-        self.resumable = _in_c(sock, "send") and _in_c(sock, "sendmsg")
+        # Not where a socket of the application's sends or reads in Python code, as those for proxies do.
+        self.exact = self.never_blocks = _in_c(sock, "send") and _in_c(sock, "sendmsg")
         self.can_take = _in_c(sock, "recv")
         self.peer = peer
         sock.setblocking(True)
@@ -79,75 +75,15 @@ class TcpTransport(Transport):
 
     # --- writing (POSIX: a blocking socket, flags per call)
 
-    _FLAGS: Final = getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL", 0)
-    _FLAGS_ONCE: Final = (_FLAGS,)
+    _FLAGS: Final = (getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL", 0),)
 
-    def hand_over(self, buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
-        if len(buffers) == 1:
-            return map(self._sock.send, map(permitted, permit, buffers), self._FLAGS_ONCE)
-        return map(self._sock.sendmsg, map(permitted, permit, (buffers[:MAX_VECTORS],)), ((),), self._FLAGS_ONCE)
+    def write(self, blocks: Sequence[Buffer]) -> Iterable[int]:
+        if len(blocks) == 1:
+            return map(self._sock.send, blocks, self._FLAGS)
+        return map(self._sock.sendmsg, (blocks[:MAX_VECTORS],), ((),), self._FLAGS) if blocks else ()
 
     def wait_writable(self, timeout: float | None) -> bool:
         return self._shut or self._poll(select.POLLOUT, timeout)
-
-    def carry(self, load: Carried, permit: list[int], timeout: float | None) -> bool:
-        deadline: Deadline | None = None
-        while permit and (rest := load.rest()):
-            try:
-                load.taken.extend(self.hand_over(rest, permit))
-                continue
-            except BlockingIOError as error:
-                if error.errno is None:
-                    raise  # of a signal handler
-            except OSError as error:
-                self._raise(error)
-            if timeout == 0:
-                return False
-            deadline = deadline or Deadline(timeout)
-            try:
-                if not self.wait_writable(deadline.remaining()):
-                    return False
-            except OSError as error:
-                self._raise(error)
-        return True
-
-    def _raise(self, error: OSError) -> NoReturn:
-        """Tell what the stream has said from what a signal handler has raised on top of it."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        if error.errno is None or (self.resumable and trace is not None and trace.tb_frame.f_globals is not globals()):
-            raise error
-        raise StreamFailed(error) from error
-
-    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        for buffer in [data] if isinstance(data, bytes) else data:
-            if buffer:
-                self._tail.append(buffer)
-                self.unsent += len(buffer)
-        deadline: Deadline | None = None
-        while self.unsent:
-            try:
-                self._drop(self._sock.send(self._tail[0], self._FLAGS))
-                continue
-            except BlockingIOError as error:
-                if error.errno is None:
-                    raise  # of a signal handler
-            if timeout == 0:
-                return False
-            deadline = deadline or Deadline(timeout)
-            if not self.wait_writable(deadline.remaining()):
-                return False
-        return True
-
-    def _drop(self, sent: int) -> None:
-        """Take the `sent` bytes that the kernel has accepted off the head of the tail."""
-        self.unsent -= sent
-        head = self._tail[0]
-        if len(head) > sent:
-            self._tail[0] = memoryview(head)[sent:]
-        else:
-            self._tail.popleft()
 
     def _wait_readable(self, timeout: float | None) -> bool:
         return self._poll(select.POLLIN, timeout)
@@ -204,8 +140,8 @@ class SelectTcpTransport(TcpTransport):
     def set_tick(self, seconds: float) -> None:
         self._tick = seconds
 
-    def hand_over(self, buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
-        return map(self._sock.send, map(permitted, permit, buffers[:1]))
+    def write(self, blocks: Sequence[Buffer]) -> Iterable[int]:
+        return map(self._sock.send, blocks[:1])
 
     def _wait_readable(self, timeout: float | None) -> bool:
         return self._select(True, timeout)

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections import deque
-from collections.abc import Callable
-from functools import partial
-from itertools import chain, repeat
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
 from jsclient import waiting
-from jsclient._transport.sealing import SealingTransport
-from jsclient._transport.stream import Buffer, Carried, StreamFailed, Transport, permitted
+from jsclient._transport.sealing import SealingTransport, head_of
+from jsclient._transport.stream import Buffer, Transport
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 from protocol.described import described
@@ -30,12 +27,7 @@ ENCRYPT_SLICE: Final = 124 * 1024
 """Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (108 KiB and the frame that
 exceeded it) fits: when it did not, its end was a record and a system call of its own, a fifth of what TLS cost."""
 
-_ALL: Final = (-1,)
-
-_call: Final[Callable[[partial[Any]], Any]] = partial.__call__
-
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
-LOOK: Final = 0.05  # seconds between two looks of the reader whether the lock that it waits for is still the one
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
 
 
@@ -69,15 +61,10 @@ class TlsTransport(SealingTransport):
         super().__init__(inner)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._turn = _new_turn()
-        self._owed = 0  # bytes left in _outgoing, as of the last look
+        self._lock = waiting.new_lock()  # of the session
         self._ended = False
         self._error: TlsAlert | None = None
         self._session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
-        # That of the session is Python code around this one: what it has taken would be lost with an exception.
-        write = getattr(getattr(self._session, "_sslobj", None), "write", None)
-        self._write: Callable[[Buffer], int] = write or self._session.write
-        self.resumable = inner.resumable and write is not None
 
     # --- reading
 
@@ -91,7 +78,12 @@ class TlsTransport(SealingTransport):
         deadline = Deadline(MAX_TRICKLE if by_tick else timeout)
         data: bytes | None = None
         while True:
-            plain = self._open(data)
+            with self._lock:
+                if data:
+                    self._incoming.write(data)
+                elif data is not None:
+                    self._incoming.write_eof()
+                plain = self._decrypt()
             if plain:
                 return plain
             if self._error is not None:
@@ -104,28 +96,8 @@ class TlsTransport(SealingTransport):
             if data is None:
                 return None
 
-    def _open(self, data: bytes | None) -> bytes:
-        """What the records hold that are complete with `data`; b"" is the end of the stream."""
-        lock = self._entered()
-        try:
-            if data:
-                self._incoming.write(data)
-            elif data is not None:
-                self._incoming.write_eof()
-            return self._decrypt_locked()
-        finally:
-            lock.release()
-
-    def _entered(self) -> Any:
-        """The lock, acquired by the reader. Another one may have been put in its place, see `pass_on`."""
-        while True:
-            lock = self._turn[0]
-            if lock.acquire(False) or lock.acquire(True, LOOK):
-                if lock is self._turn[0]:
-                    return lock
-                lock.release()
-
-    def _decrypt_locked(self) -> bytes:
+    def _decrypt(self) -> bytes:
+        """What the records hold that are complete; b"" may be the end of the stream. The caller has the lock."""
         chunks = []
         incoming, read = self._incoming, self._session.read
         # Asked before reading: "want read" is an exception, 1.5 us, and came twice per chunk (12 KiB: 11 us, now 7.6).
@@ -145,71 +117,28 @@ class TlsTransport(SealingTransport):
             else:
                 self._ended = not chunk
                 chunks.append(chunk)
-        self._owed = self._outgoing.pending
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     # --- writing
 
     @property
     def unsent(self) -> int:
-        return super().unsent + self._owed
+        return super().unsent + self._outgoing.pending
 
     @property
     def needs_flush(self) -> bool:
-        return self._owed > 0
+        return self._outgoing.pending > 0
 
-    def step_aside(self) -> None:
-        waiting.free(self._turn[0])
-        super().step_aside()
-
-    def pass_on(self, thread: int) -> None:
-        before = self._turn[0]
-        if waiting.holder(before) == thread:
-            turn = _new_turn()
-            with turn[0]:
-                self._turn = turn
-                # If it has gone on meanwhile the reader may have come in: OpenSSL takes one thread at a time.
-                while waiting.holder(before) != thread:
-                    if before.acquire(True, LOOK):
-                        before.release()
-                        break
-        super().pass_on(thread)
-
-    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> bool:
-        rest, outgoing = load.rest(), self._outgoing
-        owed = outgoing.pending
-        if not (owed or any(rest)):
-            return False
-        read = partial(blocks.extend, map(outgoing.read, _ALL))
-        steps: tuple[partial[Any], ...] = (read,)
-        if not owed:
-            piece = rest[0] or b"".join(rest)
-            if len(piece) > ENCRYPT_SLICE:
-                piece = memoryview(piece)[:ENCRYPT_SLICE]
-            # Counted first: it takes all of it or fails for good, and a handler that strikes within it (it looks for
-            # signals when OpenSSL is done) may raise, so that nobody would hear what it returns.
-            steps = partial(load.taken.append, len(piece)), partial(self._write, piece), read
+    def _seal(self, blocks: Sequence[Buffer]) -> tuple[int, list[bytes]]:
+        piece = head_of(blocks, ENCRYPT_SLICE)
         try:
-            self._with_lock(permit, steps)
+            with self._lock:
+                if piece:
+                    self._session.write(piece)
+                records = self._outgoing.read()
         except ssl.SSLError as error:
-            raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
-        finally:
-            self._owed = outgoing.pending  # an exception between the two leaves records in the session
-        return True
-
-    def _with_lock(self, permit: list[int], steps: tuple[partial[Any], ...]) -> None:
-        """Do steps with the lock, each if the permit lasts. Lock and steps are one call into C, so that no exception
-        of a handler leaves the lock behind. A handler within a step has it beneath: see `step_aside`, `pass_on`."""
-        lock, acquire, release = self._turn
-        try:
-            allowed = map(permitted, chain.from_iterable(repeat(permit, len(steps))), steps)
-            deque(map(_call, chain((acquire,), allowed, (release,))), 0)
-        except BaseException as error:
-            given_up = not permit and not lock._is_owned()  # by a handler within a step
-            waiting.free(lock)
-            trace = error.__traceback__
-            if not (given_up and isinstance(error, RuntimeError) and trace is not None and trace.tb_next is None):
-                raise  # else it is `release` that says so
+            raise TlsAlert(explain(error, self.peer)) from error
+        return len(piece), [records] if records else []
 
     # --- the handshake
 
@@ -218,7 +147,7 @@ class TlsTransport(SealingTransport):
         deadline = Deadline(timeout)
         while True:
             try:
-                with self._turn[0]:
+                with self._lock:
                     self._session.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush_handshake(deadline)
@@ -229,7 +158,7 @@ class TlsTransport(SealingTransport):
                 raise TlsError(explain(error, self.peer)) from error
             break
         self._flush_handshake(deadline)
-        with self._turn[0]:
+        with self._lock:
             name, version, bits = self._session.cipher() or ("", "", 0)
             self.tls = TlsState(
                 version=self._session.version() or version or "",
@@ -267,19 +196,9 @@ class TlsTransport(SealingTransport):
             pass
 
     @property
-    def addresses(self) -> tuple[str, str]:
-        return self._inner.addresses
-
-    @property
     def version(self) -> str:
         """Protocol version in use, such as "TLSv1.3"."""
         return self._session.version() or ""
-
-
-def _new_turn() -> tuple[Any, partial[Any], partial[Any]]:
-    """A lock, and the steps that acquire and release it."""
-    lock = waiting.new_lock()
-    return lock, partial(lock.acquire), partial(lock.release)
 
 
 def start_tls(

@@ -1,6 +1,6 @@
 """Websocket around any byte stream, on the sans-IO half of the package `websockets` (extra `websocket`).
 
-NATS over websocket is a byte stream: a frame may hold many operations or a part of one. Every `send` becomes masked
+NATS over websocket is a byte stream: a frame may hold many operations or a part of one. Every write becomes masked
 binary frames. The reader makes the answers to pings and to a close frame, and the next sender sends them
 (`needs_flush`), like the records of TLS. The connection imports this module only for `ws://` and `wss://`.
 """
@@ -13,8 +13,7 @@ import logging
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from websockets.client import ClientProtocol
@@ -24,8 +23,8 @@ from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFact
 from websockets.frames import Frame, Opcode
 from websockets.uri import WebSocketURI
 
-from jsclient._transport.sealing import SealingTransport
-from jsclient._transport.stream import Buffer, Carried, Transport, permitted
+from jsclient._transport.sealing import SealingTransport, head_of
+from jsclient._transport.stream import Buffer, Transport
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
 from protocol.errors import shorten
@@ -49,9 +48,6 @@ _SILENT: Final = logging.Logger("jsclient.websocket", logging.CRITICAL + 1)
 
 Payload = Buffer | bytearray
 
-_popleft: Final = deque.popleft
-_append: Final[Callable[[Any, Any], None]] = list.append
-
 
 class WebSocketTransport(SealingTransport):
     """An open websocket over another transport. Made by `start_websocket`."""
@@ -60,7 +56,6 @@ class WebSocketTransport(SealingTransport):
         super().__init__(inner)
         self._websocket = websocket  # the reader's; a sender uses only `_frame`, which keeps no state
         self._deflate = deflate
-        self.resumable = inner.resumable
         self._replies: deque[bytes] = deque(maxlen=MAX_PONGS)  # the reader appends, a sender takes
         self._error: OSError | None = None
         self.secure = inner.secure
@@ -131,25 +126,16 @@ class WebSocketTransport(SealingTransport):
     def needs_flush(self) -> bool:
         return bool(self._replies) or self._inner.needs_flush
 
-    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> bool:
-        rest = [block for block in load.rest() if block]
-        if not (rest or self._replies):
-            return False
-        replies = map(_popleft, repeat(self._replies, len(self._replies)))
-        blocks.extend(chain.from_iterable(map(permitted, permit, (replies,))))
-        if rest:
-            part = bytes(rest[0][:FRAME_SLICE])
-            both = map(_append, (blocks, load.taken), (self._frame(part), len(part)))
-            deque(chain.from_iterable(map(permitted, permit, (both,))), 0)
-        return True
+    def _seal(self, blocks: Sequence[Buffer]) -> tuple[int, list[bytes]]:
+        frames = [self._replies.popleft() for _ in range(len(self._replies))]
+        part = bytes(head_of(blocks, FRAME_SLICE))
+        if part:
+            frames.append(self._frame(part))
+        return len(part), frames
 
     def _frame(self, data: bytes) -> bytes:
         extensions = (self._deflate,) if self._deflate is not None and len(data) > COMPRESS_FROM else ()
         return Frame(Opcode.BINARY, data).serialize(mask=True, extensions=extensions)
-
-    @property
-    def addresses(self) -> tuple[str, str]:
-        return self._inner.addresses
 
 
 class _BrokenData(Exception):

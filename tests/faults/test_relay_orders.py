@@ -9,7 +9,6 @@ from tests.unit.test_relay import Chain, Ended
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize(
     ("chunks", "timeouts"),
     [
@@ -21,15 +20,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
         ([[0, 1], [2]], {0}),
     ],
 )
-def test_all_are_woken_and_everything_is_sent(chunks: list[list[int]], timeouts: set[int], few: bool) -> None:
+def test_all_are_woken_and_everything_is_sent(chunks: list[list[int]], timeouts: set[int]) -> None:
     """Without any help of the flusher, unless a reply comes at the very end of its time."""
-    assert explore(lambda: Chain(chunks, timeouts, set(), rescue=bool(timeouts), few=few)) > 100
+    assert explore(lambda: Chain(chunks, timeouts, set(), rescue=bool(timeouts))) > 100
 
 
-@pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("chunks", [[[0, 1]], [[0, 1, 2]], [[0, 1], [2]]])
-def test_an_exception_anywhere_is_made_good_within_two_ticks(chunks: list[list[int]], few: bool) -> None:
-    assert explore(lambda: Chain(chunks, set(), {0, 1}, rescue=True, few=few)) > 100
+def test_an_exception_anywhere_is_made_good_within_two_ticks(chunks: list[list[int]]) -> None:
+    assert explore(lambda: Chain(chunks, set(), {0, 1}, rescue=True)) > 100
 
 
 @pytest.mark.timeout(900)

@@ -157,13 +157,13 @@ def test_a_thread_is_shared_or_own(server: NatsServer) -> None:
 
 
 def test_what_a_callback_publishes_leaves_before_its_thread_parks(server: NatsServer) -> None:
-    """Without it a crowd waited for the flusher's tick."""
+    """Without it they waited for the flusher's tick."""
     with jsclient.connect(server.url) as nc, jsclient.connect(server.url) as other:
         answers = other.subscribe("flush.answers")
         other.flush()
 
         def callback(message: jsclient.Msg) -> None:
-            live_engine(nc).outbox.crowded = live_engine(nc).outbox.ticking = True  # as if the flusher had just looked
+            live_engine(nc).outbox.ticking = True  # as if the flusher had just looked
             nc.publish("flush.answers", message.data)
 
         nc.subscribe("flush", callback)

@@ -22,7 +22,6 @@ from tests.engines import live_engine
 import jsclient
 from jsclient import ConnectionState, LinkEvent, errors
 from jsclient._engine import ReplySink
-from jsclient._transport.tcp import TcpTransport
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -361,29 +360,6 @@ def test_a_layer_that_fails_does_not_keep_the_link_down(proxy: Proxy) -> None:
         nc.flush()
         nc.publish("fine", b"x")
         assert sub.next(timeout=5).data == b"x"
-
-
-def test_the_right_to_send_may_change_while_a_link_is_closed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The flusher gives it to others when its holder, here the reader, does something else for long."""
-    close = TcpTransport.close
-    closed: queue.SimpleQueue[bool] = queue.SimpleQueue()
-
-    def slow_close(transport: TcpTransport) -> None:
-        outbox._replace(outbox._right)
-        close(transport)
-        closed.put(True)
-
-    with jsclient.connect(proxy.url) as nc:
-        outbox = live_engine(nc).outbox
-        nc.flush()
-        monkeypatch.setattr(TcpTransport, "close", slow_close)
-        reader = next(thread for thread in threading.enumerate() if thread.name.startswith("jsclient-reader"))
-        proxy.cut()
-        assert closed.get(timeout=5)
-        reader.join(5)  # an error on that thread fails the test
-        monkeypatch.undo()
-        reconnected(nc, 1)
-        nc.flush()
 
 
 def test_link_listeners_and_inboxes_hear_of_the_link(proxy: Proxy) -> None:

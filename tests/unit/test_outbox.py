@@ -31,8 +31,8 @@ from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 class Wire:
     """A transport that takes `room` bytes and then nothing (None: everything)."""
 
-    hands_over = True
-    resumable = False
+    exact = False
+    never_blocks = True
     needs_flush = False
     unsent = 0
 
@@ -43,54 +43,44 @@ class Wire:
         self.before: Callable[[], None] | None = None
         self.more = threading.Event()
 
-    def step_aside(self) -> None:
-        pass
-
-    def pass_on(self, thread: int) -> None:
-        pass
-
-    def hand_over(self, buffers: Sequence[bytes], permit: list[int]) -> Iterator[int]:
+    def write(self, blocks: Sequence[bytes]) -> Iterator[int]:
         if self.before is not None:
             self.before()
-        for _ in permit:
-            self.writes += 1
-            data = b"".join(buffers)
-            count = len(data) if self.room is None else min(self.room, len(data))
-            if not count:
-                raise BlockingIOError(errno.EAGAIN, "full")
-            if self.room is not None:
-                self.room -= count
-            self.taken += data[:count]
-            yield count
+        self.writes += 1
+        data = b"".join(blocks)
+        count = len(data) if self.room is None else min(self.room, len(data))
+        if data and not count:
+            raise BlockingIOError(errno.EAGAIN, "full")
+        if self.room is not None:
+            self.room -= count
+        self.taken += data[:count]
+        yield count
 
-    def wait_writable(self, timeout: float) -> bool:
+    def wait_writable(self, timeout: float | None) -> bool:
         return self.more.wait(timeout)
 
 
 class OpaqueWire:
-    """One that keeps what it cannot send, as TLS does."""
+    """One that takes everything and keeps what it cannot send, as TLS does."""
 
-    hands_over = False
-    resumable = False
+    exact = False
+    never_blocks = True
     needs_flush = False
     unsent = 0
 
-    def __init__(self, room: int = 0, error: BaseException | None = None) -> None:
+    def __init__(self) -> None:
         self.taken = bytearray()
-        self.tail = bytearray()
-        self.room = room
-        self.error = error
 
-    def carry(self, load: Any, permit: list[int], timeout: float | None) -> bool:
-        if self.error is not None:
-            raise self.error
-        for block in load.rest():
-            self.tail += block
-            load.taken.append(len(block))
-        self.taken += self.tail[: self.room]
-        del self.tail[: self.room]
-        self.unsent = len(self.tail)
-        return not self.tail
+    def write(self, blocks: Sequence[bytes]) -> Iterator[int]:
+        data = b"".join(blocks)
+        if not data and self.unsent:
+            raise BlockingIOError(errno.EAGAIN, "full")
+        self.taken += data
+        self.unsent = len(self.taken)
+        yield len(data)
+
+    def wait_writable(self, timeout: float | None) -> bool:
+        return False
 
 
 W = TypeVar("W", Wire, OpaqueWire, TcpTransport)
@@ -421,34 +411,61 @@ class FlakyLock:
         return self._called(self.real._is_owned())
 
 
-@pytest.mark.parametrize("call", ["drain", "_wait_for_sender"])
+@pytest.mark.parametrize("in_line", [False, True])
 @pytest.mark.parametrize("strike_at", range(1, 8))
-def test_ctrl_c_never_leaves_the_send_lock_behind(call: str, strike_at: int) -> None:
+def test_ctrl_c_never_leaves_the_send_lock_behind(in_line: bool, strike_at: int) -> None:
     rig = Rig()
     rig.online(Wire())
     rig.outbox.frames.append(b"x")
     real = rig.outbox.lock
-    rig.outbox._right = (FlakyLock(real, strike_at), [0], iter(()))
+    assert rig.outbox._sender is not None
+    rig.outbox._sender.lock = FlakyLock(real, strike_at)
     try:
-        rig.outbox.drain() if call == "drain" else rig.outbox._wait_for_sender(1)
+        rig.outbox.drain(Deadline(1), in_line=in_line)
     except KeyboardInterrupt:
-        pass
+        assert rig.kicks, "the flusher looks after what others have left to this thread"
     assert not real._is_owned()
 
 
 def test_a_signal_handler_may_post_inside_our_own_write() -> None:
     rig = Rig()
     wire = rig.online(Wire())
-    wire.resumable = True
 
     def handler() -> None:
         wire.before = None
-        rig.outbox.post_now(b"2")
+        rig.outbox.post(b"2")
+        rig.outbox.post_core(b"3")
 
     wire.before = handler
     rig.outbox.post_now(b"1")
+    assert bytes(wire.taken) == b"123", "sent when the interrupted write was over"
+
+
+def test_a_signal_handler_cannot_wait_inside_our_own_write() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+    calls: list[Callable[[], object]] = [
+        lambda: rig.outbox.post_now(Unkept(b"request")),
+        lambda: rig.outbox.post_at_once(Unkept(b"pull")),
+        rig.outbox.flush,
+        rig.outbox.check_wait,
+    ]
+    refused = 0
+
+    def handler() -> None:
+        nonlocal refused
+        wire.before = None
+        for call in calls:
+            with pytest.raises(errors.Reentered, match="on top of a write of its own thread"):
+                call()
+            refused += 1
+
+    wire.before = handler
+    rig.outbox.post_now(b"1")
+    assert refused == len(calls)
     rig.outbox.flush()
-    assert bytes(wire.taken) == b"12"
+    assert bytes(wire.taken) == b"1", "nothing of the refused calls is sent, then or later"
+    assert rig.outbox.size == 0
 
 
 def test_many_threads_keep_the_order_of_each() -> None:
@@ -484,12 +501,12 @@ def test_beside_a_thread_that_sends_a_publish_in_32_kib_looks_at_the_queue(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     rig = Rig()
-    rig.outbox.ticking = rig.outbox.crowded = True
+    rig.outbox.ticking = True
     wire = rig.online(Wire())
     looks = 0
     drain = rig.outbox.drain
 
-    def counting(deadline: Deadline | None = None) -> bool:
+    def counting(deadline: Deadline = AT_ONCE) -> bool:
         nonlocal looks
         looks += 1
         return drain(deadline)
@@ -511,7 +528,7 @@ def test_beside_a_thread_that_sends_a_publish_in_32_kib_looks_at_the_queue(
     assert 1 < looks <= 2 + 200_000 // COALESCE
     assert len(wire.taken) == 200_001
     rig.outbox.relief = HIGH_WATER  # what a thread has left that came when the queue was empty again
-    rig.outbox.ticking = rig.outbox.crowded = False
+    rig.outbox.ticking = False
     getattr(rig.outbox, way)(b"z" * COALESCE * 4)
     assert rig.kicks or wire.taken.endswith(b"z"), "it is sent, or the flusher is told"
 
@@ -521,22 +538,18 @@ def test_the_first_core_publish_after_a_quiet_moment_leaves_at_once() -> None:
     wire = rig.online(Wire())
     rig.outbox.post_core(b"1")
     assert wire.writes == 1
-    assert rig.kicks == 0, "nobody is woken for it"
+    assert rig.kicks == 0, "no thread is woken for it"
     rig.outbox._first_sent += 1000  # just now
     rig.outbox.post_core(b"2")
     assert wire.writes == 1
     assert rig.kicks == 1
-    assert rig.outbox.crowded
     rig.outbox._first_sent -= 2000
+    rig.outbox.ticking = True
     rig.outbox.post_core(b"3")
-    assert wire.writes == 1, "a crowd is coalesced until the flusher has looked"
-    rig.outbox.crowded = False
+    assert wire.writes == 1, "the flusher is awake: what comes meanwhile leaves together"
+    rig.outbox.ticking = False
     rig.outbox.post_core(b"4")
     assert bytes(wire.taken) == b"1234"
-    rig.outbox.ticking = rig.outbox.calm = True
-    rig.outbox.crowded, rig.outbox._first_sent = False, rig.outbox._first_sent + 1000
-    rig.outbox.post_core(b"5")
-    assert rig.kicks == 2, "a flusher that takes its time is woken: a core publish leaves within a millisecond"
 
 
 def test_a_slow_send_at_once_is_not_repeated_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,7 +564,6 @@ def test_a_slow_send_at_once_is_not_repeated_soon(monkeypatch: pytest.MonkeyPatc
     clock[0] += 0.02
     rig.outbox.post_core(b"2")
     assert wire.writes == 1
-    rig.outbox.crowded = False
     clock[0] += 0.04
     rig.outbox.post_core(b"3")
     assert wire.writes == 2

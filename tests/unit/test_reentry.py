@@ -67,19 +67,18 @@ def at_every_point(module: Any, run: Callable[[Callable[[Callable[[], Any], Call
 class Wire:
     """A transport that takes everything, and tells what the server then knows."""
 
-    hands_over = True
-    resumable = True
+    exact = True
+    never_blocks = True
     needs_flush = False
     unsent = 0
 
     def __init__(self) -> None:
         self.taken = b""
 
-    def hand_over(self, buffers: Sequence[bytes], permit: list[int]) -> Iterator[int]:
-        for _ in permit:
-            data = b"".join(buffers)
-            self.taken += data
-            yield len(data)
+    def write(self, blocks: Sequence[bytes]) -> Iterator[int]:
+        data = b"".join(blocks)
+        self.taken += data
+        yield len(data)
 
     def subscribed(self) -> dict[bytes, bytes]:
         """sid -> its limit, b"" without one."""

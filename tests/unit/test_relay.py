@@ -51,9 +51,9 @@ class FakeOutbox:
         if self.offline:
             raise Refused
         self.frames.append(frame)
-        self.flush()
+        self.nudge()
 
-    def flush(self) -> None:
+    def nudge(self) -> None:
         if not self.offline and self.frames:
             self.sent += self.frames
             self.frames.clear()
@@ -63,11 +63,7 @@ class FakeOutbox:
 class Chain(World):
     """The reader answers waiting threads in chunks; each then makes one more request."""
 
-    def __init__(
-        self, chunks: list[list[int]], timeouts: set[int], interruptible: set[int], rescue: bool, *, few: bool = True
-    ) -> None:
-        """`few`: half of the requests are enough for a write, as among so few threads; else they are left to the end,
-        as among many."""
+    def __init__(self, chunks: list[list[int]], timeouts: set[int], interruptible: set[int], rescue: bool) -> None:
         self.outbox = FakeOutbox()
         self.relay: Any = Stepwise(self.outbox, lambda: None)
         count = sum(map(len, chunks))
@@ -75,7 +71,7 @@ class Chain(World):
         self.finished: set[int] = set()
         self.waiting = set(range(count))
         self.posted: set[bytes] = set()
-        self.timeouts, self.rescue, self.few = timeouts, rescue, few
+        self.timeouts, self.rescue = timeouts, rescue
         self.interruptible, self.interrupts = interruptible, 1 if interruptible else 0
         self.threads = [Thread(self.waiter(number)) for number in range(count)]
         self.threads.append(Thread(self.reader(chunks)))
@@ -89,7 +85,7 @@ class Chain(World):
                     self.tickets[number].holds = True
                     yield None
                     self.relay.answered.append(self.tickets[number])
-            yield from self.relay.start(len(self.waiting) if self.few else 0)
+            yield from self.relay.start()
 
     def waiter(self, number: int) -> Steps:
         ticket = self.tickets[number]
@@ -123,7 +119,6 @@ class Chain(World):
             tuple(ticket.name for ticket in self.relay.answered),
             tuple((ticket.opened, ticket.holds) for ticket in self.tickets),
             self.relay.running,
-            self.relay.enough,
             tuple(self.outbox.frames),
             frozenset(self.outbox.sent),
             frozenset(self.finished),
@@ -148,7 +143,7 @@ def tick(relay: Any, outbox: FakeOutbox, threads: list[Thread], times: int) -> N
             while thread.enabled:
                 thread.advance()
         if (not relay.running and not relay.answered) or not finish(relay.look()) or outbox.writes == writes:
-            outbox.flush()
+            outbox.nudge()
 
 
 def finish(steps: Steps) -> Any:
@@ -229,7 +224,7 @@ class Ended(World):
                 self.tickets[number].holds = True
                 yield None
                 self.relay.answered.append(self.tickets[number])
-        yield from self.relay.start(len(self.waiting))
+        yield from self.relay.start()
 
     def fail(self) -> Steps:
         for number in sorted(self.waiting):
@@ -273,7 +268,7 @@ class Ended(World):
         return (
             tuple(ticket.name for ticket in self.relay.answered),
             tuple((ticket.opened, ticket.holds) for ticket in self.tickets),
-            *(self.relay.running, self.relay.enough, self.outbox.offline),
+            *(self.relay.running, self.outbox.offline),
             *(tuple(self.outbox.frames), frozenset(self.outbox.sent)),
             *(frozenset(self.waiting), frozenset(self.refused)),
         )
@@ -311,10 +306,8 @@ def test_all_are_woken_and_everything_is_sent(chunks: list[list[int]], timeouts:
     assert explore(lambda: Chain(chunks, timeouts, set(), rescue=bool(timeouts))) > 100
 
 
-@pytest.mark.parametrize("few", [True, False])
-def test_an_exception_anywhere_is_made_good_within_two_ticks(few: bool) -> None:
-    """Also in a thread that sends before it wakes the next one."""
-    assert explore(lambda: Chain([[0, 1]], set(), {0, 1}, rescue=True, few=few)) > 100
+def test_an_exception_anywhere_is_made_good_within_two_ticks() -> None:
+    assert explore(lambda: Chain([[0, 1]], set(), {0, 1}, rescue=True)) > 100
 
 
 def test_only_one_thread_is_on_its_way() -> None:
@@ -351,23 +344,6 @@ def test_a_chain_that_does_not_end_sends_what_is_enough_before_it_goes_on() -> N
         chain.step()
     assert [number for number, _ in order] == [ticket.name for ticket in tickets]
     assert [writes for _, writes in order] == [number // relay.ENOUGH for number in range(len(tickets))]
-
-
-@pytest.mark.parametrize(
-    ("under_way", "enough"), [(2, 1), (4, 2), (5, 2), (6, 3), (7, relay.ENOUGH), (64, relay.ENOUGH)]
-)
-def test_among_a_few_threads_half_of_the_requests_are_enough(under_way: int, enough: int) -> None:
-    """The server is at work on them while the others are made."""
-    outbox = FakeOutbox()
-    chain = Relay(outbox, lambda: None)  # type: ignore[arg-type]
-    chain.answered.extend(FakeTicket(number) for number in range(under_way))
-    chain.start(under_way)
-    sent = []
-    for number in range(under_way):
-        chain.step()
-        sent.append(outbox.writes)
-        chain.leave(b"%d" % number, None)  # type: ignore[arg-type]
-    assert sent == [number // enough for number in range(under_way - 1)] + [1 + (under_way - 2) // enough]
 
 
 def test_the_flusher_leaves_a_chain_alone_that_moves_and_sends() -> None:
