@@ -24,7 +24,7 @@ from jsclient.waiting import Gate, new_lock
 from jsclient.workers import WorkerPool
 from jsclient.workers.health import Endpoint
 from jsclient.workers.options import THREADS, PoolOptions
-from jsclient.workers.signals import SIGNALS
+from jsclient.workers.signals import SIGNALS, ignore_signals
 from jsclient.workers.supervisor import RECYCLED, REPORTS_EVERY, Supervisor, processes_of, this_program
 from jsclient.workers.waits import waits_of
 
@@ -114,7 +114,7 @@ def run(options: Options) -> int:
     endpoint = Endpoint(supervisor, options.http) if options.http else None
     where = f", http on port {endpoint.port}" if endpoint is not None else ""
     try:
-        return supervisor.run(lambda: line(f"{processes} processes work{where}"))
+        return supervisor.run(lambda: line(f"{processes} processes work{where}"), last=True)
     finally:
         if endpoint is not None:
             endpoint.close()
@@ -231,6 +231,7 @@ def _work(options: Options) -> int:
                 raise
             report = pool.run_until_signal(options.stop_timeout)
         finally:
+            ignore_signals()
             over.set()
         for message in report.cut_off:
             log.warning("the handler of %r was cut off; the server delivers the message again", message)

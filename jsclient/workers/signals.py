@@ -14,6 +14,15 @@ IMPATIENT: Final = 3
 """SIGINTs that end a service that is still stopping. Managers repeat signals; people press Ctrl-C on purpose."""
 
 
+def ignore_signals() -> None:
+    """At the end of a process: another signal would kill it, and its status would be a failure.
+
+    Python restores the default before it exits, so a handler of our own would not protect the process.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class StopSignals:
     """While a service runs and stops: SIGTERM and SIGINT are noted. Restores the handlers. Main thread only.
 

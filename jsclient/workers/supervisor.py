@@ -156,12 +156,13 @@ class Supervisor:
 
     # --- running ----------------------------------------------------------------------------------------
 
-    def run(self, on_ready: Callable[[], Any] = lambda: None) -> int:
+    def run(self, on_ready: Callable[[], Any] = lambda: None, last: bool = False) -> int:
         """Until a signal: SIGTERM and SIGINT stop, SIGHUP replaces the processes one by one. Returns the exit status.
 
         A third SIGINT kills the processes. The status is 1 if a process was killed or cut off handlers.
 
-        The main thread only. `on_ready` is called when all processes work for the first time.
+        The main thread only. `on_ready` is called when all processes work for the first time. `last`: this process
+        ends after it, so further signals are ignored; else they are handled as before.
         """
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         before = {number: signal.signal(number, self._note) for number in numbers}
@@ -174,7 +175,7 @@ class Supervisor:
                 child.process.wait()
                 child.close()
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if last else handler)
         return self._status
 
     def _note(self, number: int, frame: FrameType | None) -> None:

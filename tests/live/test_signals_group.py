@@ -6,7 +6,6 @@ import contextlib
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.live.test_cli import environ
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import groups
@@ -127,9 +127,7 @@ def start(server: NatsServer, js: JetStream, tmp_path: Path) -> Iterator[Start]:
     """Starts a service (`worker`), or a script with a pool or a group, whose handlers take `seconds`."""
     with contextlib.ExitStack() as programs:
 
-        def started(
-            kind: str, seconds: float, *, before: tuple[str, ...] = (), stop: float = 15.0, terminal: bool = False
-        ) -> Program:
+        def started(kind: str, seconds: float, *, stop: float = 15.0, terminal: bool = False) -> Program:
             (tmp_path / "app.py").write_text(HANDLES.format(seconds=seconds))
             (tmp_path / "script.py").write_text(SCRIPT.format(stop=stop))
             if kind == "group":
@@ -138,7 +136,7 @@ def start(server: NatsServer, js: JetStream, tmp_path: Path) -> Iterator[Start]:
             if kind == "worker":
                 service = ("worker", "app:handle", "--stream", "JOBS", "--consumer", "workers", "--threads", "2")
                 command = [sys.executable, "-m", "jsclient", *service, "--stop-timeout", str(stop)]
-            return programs.enter_context(Program(tmp_path, server.url, *before, *command, terminal=terminal))
+            return programs.enter_context(Program(tmp_path, server.url, *command, terminal=terminal))
 
         yield started
 
@@ -174,14 +172,28 @@ def test_handlers_may_end_when_the_whole_group_is_told(
         wait_until(lambda: unacked(js) == 0, 5)
 
 
-@pytest.mark.skipif(shutil.which("timeout") is None, reason="coreutils")
 @pytest.mark.parametrize("kind", ["worker", "pool"])
-def test_timeout_tells_the_process_and_its_group(start: Start, js: JetStream, kind: str) -> None:
-    with start(kind, 4, before=("timeout", "--preserve-status", "3")) as program:
+def test_a_manager_tells_the_process_and_then_its_group(start: Start, js: JetStream, kind: str) -> None:
+    """As `timeout` does."""
+    with start(kind, 1.5) as program:
         begin(js, program)
+        program.process.terminate()
+        program.signal(signal.SIGTERM)
         assert program.wait() == 0, program.text()
         assert program.count("ended") == 2
         assert unacked(js) == 0
+
+
+def test_signals_go_on_until_an_idle_worker_has_ended(start: Start, js: JetStream) -> None:
+    """None of them may strike while a process that has stopped its pool ends: the status would be a failure."""
+    with start("worker", 0) as program:
+        begin(js, program)
+        wait_until(lambda: program.count("ended") == 2 and "work" in program.text(), 20)
+        while program.process.poll() is None:
+            program.signal(signal.SIGTERM)
+            time_passes(0.002, "a manager that does not wait")
+        assert program.wait() == 0, program.text()
+        assert "ended with status" not in program.text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="setsid")
