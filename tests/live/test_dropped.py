@@ -163,9 +163,9 @@ def test_what_is_in_use_keeps_its_connection(server: NatsServer, caught: Caught,
 
     def gone() -> bool:
         gc.collect()
-        return engine.session.closed.is_set()
+        return engine.session.closed.wait(0.5)
 
-    wait_until(gone, 5)
+    wait_until(gone, 30)
     assert len(unclosed(caught, engine.number)) == 1
 
 
