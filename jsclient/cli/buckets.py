@@ -101,7 +101,7 @@ def edit_bucket(js: JetStream, options: Options) -> None:
 
 @cli("kv info BUCKET", aliases=("nfo", "i", "view", "status"))
 def bucket_info(bucket: KeyValue, options: Options) -> None:
-    """Settings and out.size of a bucket."""
+    """Settings and size of a bucket."""
     _show(bucket.status(), options)
 
 

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import attrs
 
@@ -22,40 +22,34 @@ from jsclient.cli.output import confirm, result
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Command(NamedTuple):
-    module: str
-    """Of `jsclient.cli`; it adds the command to the parser."""
-    text: str
-    """One line of help."""
-
-
-COMMANDS: Final[dict[str, Command]] = {
-    "pub": Command("core", "Publish one message, or a line of standard input each."),
-    "sub": Command("core", "Print the messages of a subject."),
-    "request": Command("core", "Send a request and print the answers."),
-    "reply": Command("core", "Answer requests on a subject."),
-    "rtt": Command("core", "Time of a ping to the server, and what server it is."),
-    "stream": Command("streams", "Streams."),
-    "consumer": Command("consumers", "Consumers."),
-    "next": Command("consumers", "Take messages from a pull consumer."),
-    "kv": Command("buckets", "Key-value buckets."),
-    "obj": Command("objects", "Object stores."),
-    "service": Command("services", "Services of the micro protocol."),
-    "worker": Command("worker", "Handle the messages of a consumer, or a group, as a service."),
-    "group": Command("groups", "Partitioned consumer groups (server 2.11), those of orbit.go's pcgroups."),
-    "lock": Command("locks", "Locks, semaphores and elections: their holders."),
-    "dead": Command("dead", "Dead letters of worker pools: look, replay, remove."),
-    "events": Command("events", "Print advisories of JetStream as they arrive."),
-    "check": Command("check", "Look at connection, rights, versions, limits and clock; print what to do."),
-    "top": Command("top", "A live view of streams and consumers: rates, lag, what is wrong."),
-    "account": Command("account", "The account: limits and use."),
-    "backup": Command("account", "Backups on disk; needs no server."),
-    "context": Command("context", "Saved connection settings, shared with the NATS CLI."),
-    "errors": Command("errors_lookup", "What an error code of JetStream means, and what to do."),
-    "server": Command("server", "Run a private server; checks for monitoring."),
-    "bench": Command("bench", "Messages per second: publish, take, store, fetch."),
-    "completion": Command("completion", 'Print completion for a shell: eval "$(jsclient completion bash)".'),
+COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "pub": ("core", "Publish one message, or a line of standard input each.", "publish"),
+    "sub": ("core", "Print the messages of a subject.", "subscribe"),
+    "request": ("core", "Send a request and print the answers.", "req"),
+    "reply": ("core", "Answer requests on a subject."),
+    "rtt": ("core", "Time of a ping to the server, and what server it is."),
+    "stream": ("streams", "Streams.", "str", "st", "s"),
+    "consumer": ("consumers", "Consumers.", "con", "obs", "c"),
+    "next": ("consumers", "Take messages from a pull consumer."),
+    "kv": ("buckets", "Key-value buckets."),
+    "obj": ("objects", "Object stores.", "object"),
+    "service": ("services", "Services of the micro protocol.", "micro"),
+    "worker": ("worker", "Handle the messages of a consumer, or a group, as a service."),
+    "group": ("groups", "Partitioned consumer groups (server 2.11), those of orbit.go's pcgroups."),
+    "lock": ("locks", "Locks, semaphores and elections: their holders."),
+    "dead": ("dead", "Dead letters of worker pools: look, replay, remove."),
+    "events": ("events", "Print advisories of JetStream as they arrive."),
+    "check": ("check", "Look at connection, rights, versions, limits and clock; print what to do."),
+    "top": ("top", "A live view of streams and consumers: rates, lag, what is wrong."),
+    "account": ("account", "The account: limits and use."),
+    "backup": ("account", "Backups on disk; needs no server."),
+    "context": ("context", "Saved connection settings, shared with the NATS CLI.", "ctx"),
+    "errors": ("errors_lookup", "What an error code of JetStream means, and what to do.", "error", "err"),
+    "server": ("server", "Run a private server; checks for monitoring.", "srv"),
+    "bench": ("bench", "Messages per second: publish, take, store, fetch."),
+    "completion": ("completion", 'Print completion for a shell: eval "$(jsclient completion bash)".'),
 }
+"""Name -> (module of `jsclient.cli` that declares it, one line of help, other spellings)."""
 
 ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "ls": ("list", "l"),
@@ -66,18 +60,8 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "info": ("nfo", "i"),
     "copy": ("cp",),
     "subjects": ("subj",),
-    "pub": ("publish",),
-    "sub": ("subscribe",),
-    "request": ("req",),
-    "obj": ("object",),
-    "service": ("micro",),
-    "stream": ("str", "st", "s"),
-    "consumer": ("con", "obs", "c"),
-    "server": ("srv",),
-    "context": ("ctx",),
-    "errors": ("error", "err"),
 }
-"""Other spellings that the NATS CLI knows."""
+"""Other spellings of actions that the NATS CLI knows."""
 
 
 CONNECTION: Final = "Connection options (--server, --context, --creds, --tlsca ...): see jsclient --help"
@@ -107,14 +91,16 @@ class _Declared:
     def add_to(self, commands: Any, common: argparse.ArgumentParser) -> None:
         name = self.path.rpartition(" ")[2]
         text, _, notes = inspect.cleandoc(self.function.__doc__ or "").partition("\n\n")
-        text = COMMANDS[self.path].text if self.path in COMMANDS else " ".join(text.split())
+        text, aliases = " ".join(text.split()), list(ALIASES.get(name, ()))
+        if self.path in COMMANDS:
+            _, text, *aliases = COMMANDS[self.path]
         made: argparse.ArgumentParser = commands.add_parser(
             name,
             help=text,
             description=text,
             epilog=f"{notes} {CONNECTION if self.connects else ''}".strip(),
             parents=[common] if self.connects else [],
-            aliases=ALIASES.get(name, ()) if self.aliases is None else self.aliases,
+            aliases=aliases if self.aliases is None else self.aliases,
         )
         for argument in (*self.arguments, *((FORCE,) if self.ask else ()), *(() if self.connects else (JSON,))):
             argument.add_to(made)
@@ -189,8 +175,8 @@ class Commands:
 
 def _group(commands: Any, name: str) -> Any:
     """A command that has sub-commands."""
-    text = COMMANDS[name].text
-    made = commands.add_parser(name, help=text, description=text, aliases=ALIASES.get(name, ()))
+    _, text, *aliases = COMMANDS[name]
+    made = commands.add_parser(name, help=text, description=text, aliases=aliases)
     return made.add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
@@ -214,25 +200,25 @@ def parse(words: Sequence[str]) -> Options:
     name = _command(options.rest[:1])
     if unknown or not name:
         return _no_command(unknown, options.rest)
-    return _parser_of([COMMANDS[name].module]).parse_args(options.rest, options)
+    return _parser_of([COMMANDS[name][0]]).parse_args(options.rest, options)
 
 
 def parser() -> argparse.ArgumentParser:
     """With all commands: for completion, and for the page of the site."""
-    return _parser_of(list(dict.fromkeys(known.module for known in COMMANDS.values())))
+    return _parser_of(list(dict.fromkeys(known[0] for known in COMMANDS.values())))
 
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     """With the command of these words; with the names of all, if there is none."""
     name = _command(words)
-    return _parser_of([COMMANDS[name].module]) if name else _names_alone()[0]
+    return _parser_of([COMMANDS[name][0]]) if name else _names_alone()[0]
 
 
 def _command(words: Iterable[str]) -> str:
     """The first of these words that is a command, in its first spelling; "" without one."""
     for word in words:
-        for name in COMMANDS:
-            if word == name or word in ALIASES.get(name, ()):
+        for name, (_, _, *aliases) in COMMANDS.items():
+            if word in (name, *aliases):
                 return name
     return ""
 
@@ -263,8 +249,8 @@ def _main() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[Parser]
 def _names_alone() -> tuple[argparse.ArgumentParser, Iterable[str]]:
     """All commands without their arguments, and all their spellings: that needs no module of a command."""
     made, commands = _main()
-    for name, known in COMMANDS.items():
-        commands.add_parser(name, help=known.text, aliases=ALIASES.get(name, ()))
+    for name, (_, text, *aliases) in COMMANDS.items():
+        commands.add_parser(name, help=text, aliases=aliases)
     return made, commands.choices
 
 

@@ -65,12 +65,10 @@ class _Line:
         elif word.startswith("-"):
             name, _, value = word.partition("=")
             action = self._parser._option_string_actions.get(name)
-            if action is not None and value:
-                self._values[action.dest] = value
-            elif action is not None and action.nargs != 0:
+            if action is not None and (value or action.nargs == 0):
+                self._values[action.dest] = value or True
+            else:
                 self._waiting = action
-            elif action is not None:
-                self._values[action.dest] = True
         elif (deeper := _subcommands(self._parser)) is not None and word in deeper.choices:
             self._parser = deeper.choices[word]
             self._path.append(word)
@@ -86,10 +84,8 @@ class _Line:
             first = {id(parser): name for name, parser in reversed(deeper.choices.items())}
             return first.values()  # their other spellings are understood, not offered
         positional = [action for action in self._parser._actions if not action.option_strings]
-        number = len(self._given)
-        if number < len(positional):
-            return self._names(positional[number])
-        return self._names(positional[-1]) if positional and positional[-1].nargs in ("*", "+") else ()
+        rest = positional[len(self._given) :] or [action for action in positional[-1:] if action.nargs in ("*", "+")]
+        return self._names(rest[0]) if rest else ()
 
     def _names(self, action: argparse.Action) -> Iterable[str]:
         """Words for an argument: its choices, or names that the server or a folder knows."""

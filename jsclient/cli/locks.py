@@ -27,9 +27,7 @@ TRIES: Final = 5
 _BUCKET: Final = arg("--bucket", default="leases", help="bucket of the leases (default leases)")
 _NAME: Final = arg("name", help="as `lock ls` shows it; a seat of a semaphore is name.number")
 _LISTED: Final[Columns] = {
-    **columns(LOCK="key"),
-    "HOST": lambda one: one.host or "-",
-    "PID": lambda one: one.pid or "-",
+    **columns(LOCK="key", HOST="host", PID="pid"),
     "HELD FOR": lambda one: _ago(one.since),
     "RENEWED BEFORE": lambda one: _ago(one.renewed),
     **columns(REVISION="revision"),

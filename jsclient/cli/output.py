@@ -209,8 +209,8 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], flowing: bool = 
     cells = [[escaped(str(cell)).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in rows]
     columns = [Column.of(title, [row[i] for row in cells]) for i, title in enumerate(titles)]
     chosen = fitting(columns, terminal_width(), flowing)
-    for i in range(-1, len(cells)):
-        line("  ".join(justified(columns[c].at(i), columns[c].width, columns[c].right) for c in chosen).rstrip())
+    for text in side_by_side([columns[number] for number in chosen]):
+        line(text)
     if left_out := [column.title for number, column in enumerate(columns) if number not in chosen]:
         note = f"jsclient: too narrow for {', '.join(left_out)}; see --json"
         print(textwrap.fill(note, int(terminal_width()), break_long_words=False), file=sys.stderr)
@@ -227,9 +227,14 @@ class Column:
     def of(cls, title: str, cells: list[str]) -> Column:
         return cls(title, cells, max(map(width_of, (title, *cells))), bool(cells) and all(map(_is_figure, cells)))
 
-    def at(self, row: int) -> str:
-        """The cell of a row; -1: the title."""
-        return self.title if row < 0 else self.cells[row]
+    def lines(self) -> list[str]:
+        """The title and the cells, all as wide as the column."""
+        return [justified(cut(text, self.width), self.width, self.right) for text in (self.title, *self.cells)]
+
+
+def side_by_side(columns: Sequence[Column]) -> list[str]:
+    """The lines of a table: the titles, then the rows."""
+    return ["  ".join(cells).rstrip() for cells in zip(*(column.lines() for column in columns), strict=True)]
 
 
 def fitting(columns: Sequence[Column], room: float, flowing: bool = False) -> list[int]:
@@ -268,7 +273,7 @@ def columns(**paths: str) -> dict[str, Callable[[Any], Any]]:
 
 def _cell(path: str) -> Callable[[Any], str]:
     name = path.rpartition(".")[2]
-    return lambda item: text_of(name, item[path] if isinstance(item, dict) else attrgetter(path)(item))
+    return lambda item: text_of(name, item[path] if isinstance(item, dict) else attrgetter(path)(item)) or "-"
 
 
 def listing(
@@ -335,6 +340,7 @@ def details(options: Namespace, value: Any, title: str, first: Pairs, parts: Map
 
 
 _BYTES: Final = {"bytes", "max_bytes", "max_msg_size", "size", "chunk_size"}
+_NUMBERS: Final = {"revision", "seq", "pid"}
 #: Limits: the server writes none of these as 0 or -1.
 _LIMITS: Final = {"max_age", "max_ack_pending", "max_waiting", "max_batch", "inactive_threshold", "rate_limit_bps"}
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"))
@@ -383,7 +389,7 @@ def text_of(name: str, value: Any) -> str:
 def _count(name: str, value: int) -> str:
     if value < 0 or (value == 0 and name in _LIMITS):
         return "unlimited"
-    return size(value) if name in _BYTES else f"{value:,}"
+    return size(value) if name in _BYTES else str(value) if name in _NUMBERS else f"{value:,}"
 
 
 def _moment(value: dt.datetime) -> str:

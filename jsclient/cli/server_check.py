@@ -61,9 +61,9 @@ class Report:
         if not getattr(self.options, f"{limit}_critical"):
             return
         if active is None:
-            self.bad(f"{what} was never heard of")
+            self.bad(f"there was no {what} yet")
         else:
-            self.note("", active, f"seconds since {what} was heard of", limit)
+            self.note("", active, f"seconds since the last {what}", limit)
 
     def bad(self, text: str) -> None:
         self.found.append((CRITICAL, text))
@@ -222,7 +222,7 @@ def _sources(sources: list[StreamSourceInfo], report: Report) -> None:
         report.figures["lag"] = max(source.lag for source in sources)
     for source in sources:
         report.note("", source.lag, f"messages behind {source.name}", "lag")
-        report.heard(source.name, source.active, "seen")
+        report.heard(f"sign of life of {source.name}", source.active, "seen")
 
 
 def _replicas(info: StreamInfo, report: Report) -> None:
@@ -237,7 +237,7 @@ def _replicas(info: StreamInfo, report: Report) -> None:
         if peer.offline or not peer.current:
             report.bad(f"replica {peer.name} is {'offline' if peer.offline else 'not current'}")
         report.note("", peer.lag, f"operations that replica {peer.name} is behind", "peer_lag")
-        report.heard(f"replica {peer.name}", peer.active, "peer_seen")
+        report.heard(f"sign of life of replica {peer.name}", peer.active, "peer_seen")
 
 
 @_kind(
@@ -262,7 +262,7 @@ def _consumer(options: Options, report: Report) -> None:
     report.note("redelivered", info.num_redelivered, "delivered again", "redelivery")
     now = info.ts or dt.datetime.now(dt.timezone.utc)
     for what, last in (("delivery", info.delivered.last_active), ("ack", info.ack_floor.last_active)):
-        report.heard(f"the last {what}", None if last is None else (now - last).total_seconds(), f"last_{what}")
+        report.heard(what, None if last is None else (now - last).total_seconds(), f"last_{what}")
     groups = info.priority_groups or []
     if options.pinned and not (groups and all(one.pinned_client_id for one in groups)):
         report.bad("no client is pinned")

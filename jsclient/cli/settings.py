@@ -69,7 +69,7 @@ def given(options: Options, kind: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in vars(options).items():
         field, _, part = name.partition(".")
-        if value is None or field not in known:
+        if field not in known or value is None or (value == [] and not part):
             continue
         if part:
             found[field] = {**found.get(field, {}), part: value}

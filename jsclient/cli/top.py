@@ -15,7 +15,7 @@ from jsclient import errors
 from jsclient.cli.arguments import Options, arg, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
-from jsclient.cli.output import Column, cut, duration, escaped, fitting, justified, line, listing, record, size
+from jsclient.cli.output import Column, cut, duration, escaped, fitting, line, listing, record, side_by_side, size
 from jsclient.jetstream import JetStream
 from jsclient.monitor import ConsumerRow, Monitor, Snapshot, StreamRow
 
@@ -173,12 +173,8 @@ def layout(rows: Sequence[Any], fields: Sequence[Field], sort: str, width: int) 
     if name.width + 2 + trouble.width > width:
         columns[0] = name = attrs.evolve(name, width=max(width - 2 - trouble.width, 8))
     chosen = [0, *(1 + number for number in fitting(columns[1:], width - name.width - 2))]
-    lines = []
-    for row in range(-1, len(rows)):
-        cells = [cut(name.at(row), name.width), *(columns[number].at(row) for number in chosen[1:])]
-        parts = [justified(cell, columns[c].width, columns[c].right) for cell, c in zip(cells, chosen, strict=True)]
-        lines.append(("  ".join(parts).rstrip(), row >= 0 and bool(rows[row].trouble)))
-    return lines
+    troubles = [False, *(bool(row.trouble) for row in rows)]
+    return list(zip(side_by_side([columns[number] for number in chosen]), troubles, strict=True))
 
 
 class Screen:
