@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -58,9 +57,7 @@ class _Writer:
 
     def _sink(self) -> str:
         """The name of the sink in the journal."""
-        o = self.options
-        target = "\0".join([self.name, o.subject or "", o.domain or "", o.api_prefix or ""])
-        return hashlib.sha256(target.encode()).hexdigest()[:8]
+        return self.options.target(self.name)
 
 
 _written: dict[tuple[str, str], tuple[str, str, str]] = {}  # (query, sink) -> the batch of the driver that was written

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import attrs
 
 from jsclient import checks, errors
 from jsclient.arrow.access import StreamAccess
@@ -16,7 +18,10 @@ from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import choose_method, read_chunks
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
+from jsclient.exactly.conclusion import conclude
 from jsclient.exactly.ids import ContentIds, key_of
+from jsclient.exactly.journal import Job
+from jsclient.exactly.partition import write_partition
 from jsclient.exactly.publishing import TaskPublisher
 from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sending import publish_failed
@@ -33,6 +38,7 @@ from protocol import Headers, MalformedHeaders
 if TYPE_CHECKING:
     from jsclient.connection import Connection
 
+ROWS_AT_ONCE: Final = 1_000  # rows of a record batch that is made of single rows
 ACK_WINDOW: Final = 500  # acknowledgements under way at once
 ACK_TIMEOUT: Final = 5.0  # seconds for their answers
 ACK_PATIENCE: Final = 15.0  # seconds after which what was sent again and again is given up
@@ -50,36 +56,45 @@ class Record(NamedTuple):
 
 
 def publish_partition(
-    rows: Iterable[Any], options: Mapping[str, str] | SparkOptions, *, job: str | None = None, batch: int = 0
+    rows: Iterable[Any],
+    options: Mapping[str, str] | SparkOptions,
+    *,
+    job: str | None = None,
+    batch: int | None = None,
 ) -> Totals:
-    """Publish the rows of a partition; a task that runs again stores them once within the duplicate window only.
+    """Publish the rows of a partition: each once if `job` and `batch` are given, else once within the duplicate window.
 
-    A server that restarts may forget the ids of messages that a work queue has already delivered. `batch_writer` has
-    neither limit. Waits for all acks; returns rows, bytes, duplicates, streams.
+    `job` (any string) and `batch` name the rows for the journal, which finds them however late a task runs again. The
+    batches of a job must come in order; every attempt needs the same rows in the same partitions. The sink has the
+    same conditions. Without a name the ids come from application and stage, and a server that restarts may forget ids
+    of delivered messages. `batch_writer` does all of this for `foreachBatch`.
 
-    `rows`: Rows, dicts or record batches with the columns of the sink. `options`: those of `write`.
-    Ids come from `job` (any text) and `batch`: in `foreachBatch` the query's id and the batch id; without a job from
-    application and stage, so that a retried task publishes nothing twice. A task may call it more than once, as long
-    as every attempt makes the same calls in the same order. Raises JetStreamSparkError.
+    `rows`: Rows, dicts or record batches with the columns of the sink. `options` are as for `write`. Waits for acks;
+    returns rows, bytes, duplicates, streams. A task may call it more than once, as long as every attempt makes the same
+    calls in the same order. Raises JetStreamSparkError.
     """
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
     partition = partition_id()
-    if checked.delivery_semantics == "exactly-once":
+    journaled = job is not None and batch is not None and checked.publish_mode != "atomic"
+    if checked.delivery_semantics == "exactly-once" and not journaled:
         raise JetStreamSparkError(
             "JETSTREAM_CONFLICTING_OPTIONS",
-            "publish_partition has no part on the driver, which deliverySemantics=exactly-once needs; leave it out "
-            "(publishMode=atomic stores each row once if a replay has the same rows in the same partitions)",
+            "publish_partition needs job= and batch= for deliverySemantics=exactly-once, and another publishMode "
+            "than atomic; add them",
         )
     ids = checked.delivery_semantics != "at-least-once" and checked.publish_mode != "atomic"
+    number = 0 if batch is None else batch
     # As a digest, because it becomes part of the marker's subject with publishMode=atomic.
     job = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
-    calls = _calls_before(job, batch)
+    calls = _calls_before(job, number)
     if calls:
         job = f"{job}-{calls}"
-    maker = RowMaker(checked, ContentIds(key_of(job, batch), str(partition)) if ids else None)
+    if journaled and checked.keeps_journal(streaming=True):
+        return _journaled(rows, checked, job, number, partition)
+    maker = RowMaker(checked, ContentIds(key_of(job, number), str(partition)) if ids else None)
     with lease(checked) as nc:
         try:
-            with TaskPublisher(nc, checked, job, batch, partition) as publisher:
+            with TaskPublisher(nc, checked, job, number, partition) as publisher:
                 for made in _grouped(rows, maker, checked.value_format != "binary"):
                     publisher.publish(made)
                 totals = publisher.finish()
@@ -88,6 +103,50 @@ def publish_partition(
                 return totals
         except errors.JsClientError as error:
             raise publish_failed(checked, f"partition {partition}", error) from error
+
+
+def _journaled(rows: Iterable[Any], options: SparkOptions, job: str, batch: int, partition: int) -> Totals:
+    """Each partition is a separate query in the journal, and its task also does the driver's part."""
+    iterator = iter(rows)
+    first = next(iterator, None)
+    batches: Iterator[Any] = iter(()) if first is None else chain([first], iterator)
+    settings = options
+    if not hasattr(first, "num_rows"):
+        batches = _record_batches(batches, options)
+        settings = attrs.evolve(options, value_format="binary")  # the documents are made
+    query = f"{job}-{options.target()}-{partition}"
+    entry = Job(query, query, batch, 0)
+    with lease(options) as nc:
+        outcome = write_partition(nc, settings, entry, batches, True, f"partition {partition} of batch {batch}")
+        notes = set(outcome.notes)
+        if outcome.journaled:
+            notes.update(conclude(nc, settings, entry, [outcome]))
+    for note in sorted(notes):
+        tell(note)
+    return outcome.totals
+
+
+def _record_batches(rows: Iterator[Any], options: SparkOptions) -> Iterator[Any]:
+    """Rows and dicts as record batches of one schema, which a replay can keep on disk."""
+    import pyarrow as pa
+
+    made = _one_by_one(rows, RowMaker(options, None), options.value_format != "binary")
+    while some := list(islice(made, ROWS_AT_ONCE)):
+        subjects, lines, values, ids = zip(*some, strict=True)
+        columns = {
+            "subject": pa.array(subjects, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array([_pairs(block) for block in lines], pa.map_(pa.string(), pa.string())),
+        }
+        if any(ids):
+            columns["msg_id"] = pa.array(ids, pa.binary())
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _pairs(lines: bytes) -> list[tuple[str, str]] | None:
+    """Header lines of a row as they were made from its columns."""
+    split = [line.partition(":") for line in lines.decode().split("\r\n") if line]
+    return [(name, text.strip()) for name, _, text in split] or None
 
 
 def _grouped(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Iterator[Row]]:

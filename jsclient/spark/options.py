@@ -7,6 +7,7 @@ pickles into tasks; whatever must not be seen is a `Secret`.
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -152,6 +153,11 @@ class SparkOptions:
         """Whether a writing task keeps a journal, if its user may have one."""
         semantics = self.delivery_semantics
         return self.message_id != "none" and (semantics == "exactly-once" or (semantics == "auto" and streaming))
+
+    def target(self, name: str = "") -> str:
+        """A name for the sink that stays the same while its options for subject, domain and prefix do."""
+        text = "\0".join([name, self.subject or "", self.domain or "", self.api_prefix or ""])
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def stream_names(self) -> tuple[str, ...]:

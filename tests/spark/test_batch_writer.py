@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from jsclient.spark import JetStreamSparkError, batch_writer
-from jsclient.testing import NatsServer
+import jsclient
+from jsclient.spark import JetStreamSparkError, batch_writer, publish_partition
+from jsclient.testing import NatsServer, wait_until
 
 from .conftest import Js
 from .test_journal import pass_the_window
@@ -103,3 +105,52 @@ def test_bad_options_and_frames_are_refused_early(query: Query, spark: Any) -> N
     write = batch_writer({"servers": query.url, "subject": "x"})
     with pytest.raises(Exception, match="called outside of foreachBatch"):
         write(spark.range(1).selectExpr("'a' AS value"), 0)
+
+
+ROWS = [{"value": b"%d" % (n % 250), "headers": {"N": "1"}} for n in range(500)]
+
+
+@pytest.mark.parametrize("kind", ["dicts", "batches", "documents"])
+def test_a_named_partition_is_stored_once_after_the_window(
+    js: Js, server: NatsServer, stream_name: str, kind: str
+) -> None:
+    """Half of the rows are equal to others; the first attempt fails behind its last row."""
+    js.create(stream_name, duplicate_window=100_000_000)
+    options = {"servers": server.url, "subject": f"{stream_name}.x"}
+    rows: list[Any] = ROWS
+    if kind == "batches":
+        rows = [pa.RecordBatch.from_pylist([{"value": row["value"]} for row in ROWS[at : at + 100]]) for at in (0, 100)]
+    if kind == "documents":
+        options["valueFormat"] = "json"
+        rows = [{"id": n, "name": "a"} for n in range(500)]
+    count = 200 if kind == "batches" else 500
+
+    def broken() -> Any:
+        yield from rows
+        raise RuntimeError("the task fails")
+
+    with pytest.raises(RuntimeError, match="the task fails"):
+        publish_partition(broken(), options, job="q", batch=1)
+    pass_the_window()
+    assert publish_partition(rows, options, job="q", batch=1).rows == count
+    pass_the_window()
+    assert publish_partition(rows, options, job="q", batch=1).duplicates == count
+    assert js.state(stream_name)["messages"] == count
+    publish_partition(rows, options, job="q", batch=2)
+    assert js.state(stream_name)["messages"] == 2 * count
+    with pytest.raises(JetStreamSparkError, match="JOURNAL_AHEAD"):
+        publish_partition(rows, options, job="q", batch=1)
+
+
+def test_a_drained_work_queue_gets_a_named_partition_once(stream_name: str) -> None:
+    with NatsServer() as server:
+        options = {"servers": server.url, "subject": f"{stream_name}.x"}
+        with jsclient.connect(server.url) as nc:
+            js = Js(nc)
+            js.create(stream_name, retention="workqueue")
+            publish_partition(ROWS, options, job="q", batch=1)
+            js.api.request(f"STREAM.PURGE.{stream_name}", {})
+            server.restart()
+            wait_until(lambda: nc.is_connected, 10)
+            assert publish_partition(ROWS, options, job="q", batch=1).duplicates == len(ROWS)
+            assert js.state(stream_name)["messages"] == 0
