@@ -25,7 +25,7 @@ class Consumer:
 
     def __init__(self, *, ack_none: bool = False, last: int = 100) -> None:
         self.nc: Any = Connection(Server(random.Random(1), []))
-        self.ack_none = ack_none
+        self._source = SimpleNamespace(ack_none=ack_none)
         self.stream_name = "S"
         self.last = last
         self.batches: list[Any] = []

@@ -17,6 +17,7 @@ from jsclient import errors, handlers
 from jsclient.durations import Deadline, doubled, elapsed
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
+from jsclient.jetstream.consuming.consumer_source import source_of
 from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 from jsclient.workers.order import Item, Order, Tries
@@ -96,7 +97,7 @@ class Term:
 
     def _arrived(self, message: GroupMessage) -> None:
         pool, meta = self.pool, message.metadata
-        self.pin = self.consumer.pins.get(PRIORITY_GROUP, "")
+        self.pin = source_of(self.consumer).pins.get(PRIORITY_GROUP, "")
         item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
         item.held = Held(message, pool.terms.ack_wait / PART)
         item.held.waiting = True

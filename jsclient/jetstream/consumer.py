@@ -15,26 +15,22 @@ from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, seconds_of
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
-from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseState
-from jsclient.jetstream.consuming import diagnosis
+from jsclient.jetstream.api.models import ConsumerInfo, PauseState
 from jsclient.jetstream.consuming.batches_ahead import BatchesAhead, may_read_ahead
+from jsclient.jetstream.consuming.consumer_source import ConsumerSource
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
-from jsclient.jetstream.consuming.messages import Messages, each
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
+from jsclient.jetstream.consuming.pull_messages import PullMessages, each
 from jsclient.jetstream.consuming.pull_options import (
     ErrorHook,
     FetchBatchesDict,
     FetchBytesDict,
     FetchDict,
-    Paused,
-    PullOptions,
     PullOptionsDict,
-    bytes_of_a_pull,
-    options_for,
     window_for,
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, check_number, terms_for
-from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.typed import Values, fetched, values_of, with_policy, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg, M
@@ -42,6 +38,7 @@ from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.finite import FiniteRead
     from jsclient.jetstream.context import JetStream
@@ -53,7 +50,7 @@ T = TypeVar("T")
 
 
 @with_shared_options
-class Consumer(PullSource, Generic[M]):
+class Consumer(Generic[M]):
     """A pull consumer. Thread-safe; made by `create_consumer`, `consumer` and the like, never by hand.
 
     `js.consumer(stream, name, fetch_info=False)` makes one without a round trip: it then needs only the right to
@@ -67,75 +64,26 @@ class Consumer(PullSource, Generic[M]):
         names.check_consumer(name)
         if info is not None and info.config.is_push:
             raise errors.NotPullConsumer(f"consumer {name!r} of {stream_name!r} is a push consumer")
-        super().__init__(js.nc, js.api.subject(f"CONSUMER.MSG.NEXT.{stream_name}.{name}"))
+        self._source = ConsumerSource(js, stream_name, name, info)
+        self.nc: Connection = js.nc
+        """The connection."""
         self.js = js
         """The JetStream object that it was made with."""
         self.stream_name = stream_name
         """The stream that it reads."""
         self.name = name
         """Its name."""
-        self._info = info
-        self._size = js.nc.max_payload  # of a message, at a guess: of the largest of late
 
     # --- info ---------------------------------------------------------------------------------------------
 
     @property
     def cached_info(self) -> ConsumerInfo | None:
         """What the server said last; no round trip. None for a handle that never asked."""
-        return self._info
+        return self._source.info
 
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Ask the server. Expensive on servers with many consumers: do not poll. Raises ConsumerNotFound."""
-        operation = f"CONSUMER.INFO.{self.stream_name}.{self.name}"
-        self._info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
-        return self._info
-
-    @property
-    def ack_none(self) -> bool:  # type: ignore[override]
-        """True when its messages need no ack."""
-        config = self._config
-        return config is not None and config.ack_policy == "none"
-
-    def pull_bytes(self, messages: int) -> int:
-        return bytes_of_a_pull(messages, self._size, self._config)
-
-    def learn_size(self, nbytes: int) -> None:
-        self._size = max(nbytes, self._size // 4)
-
-    @property
-    def _config(self) -> ConsumerConfig | None:
-        return None if self._info is None else self._info.config
-
-    @property
-    def _made(self) -> dt.datetime | None:
-        return None if self._info is None else self._info.created
-
-    def why_nobody(self, error: errors.PullNoResponders, timeout: float) -> Exception | None:
-        return diagnosis.why_nobody(self.js, self.stream_name, self.name, self._made, error, timeout)
-
-    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
-        return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
-
-    @arguments
-    def examine(self, timeout: float) -> Exception | Paused | None:
-        info = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
-        if info is None or isinstance(info, Exception):
-            return info
-        if info.config.is_push:
-            return errors.NotPullConsumer(f"{self} is a push consumer")
-        if info.paused:
-            return Paused(info.config.pause_until)
-        limit = info.config.max_waiting
-        if limit and info.num_waiting >= limit:
-            text = f"{info.num_waiting} pulls wait on {self} already, its max_waiting is {limit}"
-            return errors.MaxWaitingExceeded(409, "Exceeded MaxWaiting", text)
-        return None
-
-    def ask_position(self, timeout: float) -> ConsumerInfo | None:
-        try:
-            return self.info(timeout)
-        except errors.JsClientError:
-            return None  # it is gone, no right to ask, or nobody answers
+        return self._source.ask(timeout)
 
     # --- values -------------------------------------------------------------------------------------------
 
@@ -152,13 +100,13 @@ class Consumer(PullSource, Generic[M]):
         Raises ConfigError for a consumer with `headers_only`, and for "reject" if the ack policy is not explicit.
         """
         typed: Consumer[TypedMsg[T]] = with_values(self, values_of(self.js, type, on_bad, dead_letter))
-        if self._config is not None:
+        if self._source.config is not None:
             typed._checked_values()
         return typed
 
     def _checked_values(self) -> Values[Any] | None:
         """How messages become values; checked against the last known configuration."""
-        values, config = self._values, self._config
+        values, config = self._values, self._source.config
         if values is None:
             return None
         refuse_headers_only(config is not None and config.headers_only, self)
@@ -225,7 +173,7 @@ class Consumer(PullSource, Generic[M]):
         )
         deadline = Deadline(seconds)
         batch = Fetch(
-            self,
+            self._source,
             max_messages,
             terms,
             JetStreamMsg if values is None else values.maker(),
@@ -249,7 +197,7 @@ class Consumer(PullSource, Generic[M]):
         make = JetStreamMsg if values is None else values.maker()
         terms = self._limited(terms_for(0, 0.0, no_wait=True))
         deadline = Deadline(within)
-        batch = Fetch(self, max_messages, terms, make, timeout=0, answer_within=within).run()
+        batch = Fetch(self._source, max_messages, terms, make, timeout=0, answer_within=within).run()
         return fetched(batch, deadline, values, self.js.nc.options.instrumentation)
 
     @arguments
@@ -266,7 +214,7 @@ class Consumer(PullSource, Generic[M]):
         Raises MaxBytesExceeded when the next message alone is larger.
         """
         checks.positive(max_bytes, "max_bytes")
-        limit, config = UNLIMITED_BATCH, self._config
+        limit, config = UNLIMITED_BATCH, self._source.config
         if config is not None and config.max_batch:
             limit = min(limit, max(config.max_batch, 1))
         limit = limit if max_messages is None else max_messages
@@ -296,7 +244,7 @@ class Consumer(PullSource, Generic[M]):
 
     def _limited(self, terms: PullTerms) -> PullTerms:
         """A pull may live at most max_expires of the consumer; a longer fetch then pulls again."""
-        config = self._config
+        config = self._source.config
         most = None if config is None else config.max_expires
         if not most or terms.expires <= (limit := seconds_of(most)):
             return terms
@@ -306,7 +254,10 @@ class Consumer(PullSource, Generic[M]):
 
     def messages(self, **options: Unpack[PullOptionsDict]) -> Messages[M]:
         """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions."""
-        return Messages(self, self.pull_options(options), self._checked_values())
+        return Messages(self._iterator(options))
+
+    def _iterator(self, options: PullOptionsDict) -> PullMessages[M]:
+        return PullMessages(self._source, self._source.pull_options(options), self._checked_values())
 
     def __iter__(self) -> Iterator[M]:
         """`for msg in consumer`: `messages()` with its defaults; leaving the loop gives back what was not taken."""
@@ -325,7 +276,7 @@ class Consumer(PullSource, Generic[M]):
         """
         check_number(max_messages)
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
-        yield from each(self.messages(stop_after=max_messages, on_error=on_error), max_messages, deadline)
+        yield from each(self._iterator({"stop_after": max_messages, "on_error": on_error}), max_messages, deadline)
 
     @arguments
     def batches(
@@ -344,7 +295,7 @@ class Consumer(PullSource, Generic[M]):
         Leaving the loop gives back what was read ahead, as with `messages`.
         """
         fetch: Any = partial(self.fetch, **options)
-        config = self._config
+        config = self._source.config
         if config is None or not may_read_ahead(config) or options.get("max_bytes") or resolve(timeout, 1.0) == 0:
             while True:
                 yield fetch(max_messages, timeout)
@@ -353,7 +304,8 @@ class Consumer(PullSource, Generic[M]):
         finish = partial(fetched, values=values, instrument=self.js.nc.options.instrumentation)
         make = JetStreamMsg if values is None else values.maker()
         window = window_for(options, config)
-        yield from BatchesAhead(self, max_messages, timeout, window, fetch=fetch, finish=finish, make=make).each()
+        ahead = BatchesAhead(self._source, max_messages, timeout, window, fetch=fetch, finish=finish, make=make)
+        yield from ahead.each()
 
     def consume(
         self, handler: Callable[[M], Any], *, workers: int = 1, **options: Unpack[PullOptionsDict]
@@ -367,11 +319,7 @@ class Consumer(PullSource, Generic[M]):
 
         handlers.required(handler, "the handler")
         checks.threads(workers, "workers")
-        return ConsumeContext(self.messages(**options), handler, workers)
-
-    def pull_options(self, given: PullOptionsDict) -> PullOptions:
-        """For layers: options of `messages`, defaults lowered to the limits of the consumer where they are known."""
-        return options_for(given, self._config)
+        return ConsumeContext(self._iterator(options), handler, workers)
 
     @arguments
     def read_until(
@@ -390,8 +338,8 @@ class Consumer(PullSource, Generic[M]):
         """
         from jsclient.jetstream.consuming.finite import FiniteRead
 
-        if self._config is not None and self._config.max_batch:
-            max_messages = min(max_messages, self._config.max_batch)
+        if self._source.config is not None and self._source.config.max_batch:
+            max_messages = min(max_messages, self._source.config.max_batch)
         values = self._checked_values()
         plain = self if values is None else with_values(self, None)  # it has to count also what is left out
         return FiniteRead(
@@ -435,7 +383,7 @@ class Consumer(PullSource, Generic[M]):
         return consumer_requests.step_down(self.js, self.stream_name, self.name, to, timeout=timeout)
 
     def __str__(self) -> str:
-        return f"consumer {self.name!r} of stream {self.stream_name!r}"
+        return str(self._source)
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} of {self.stream_name!r}>"

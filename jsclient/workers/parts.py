@@ -10,7 +10,8 @@ import attrs
 
 from jsclient import handlers
 from jsclient.jetstream import JetStreamMsg
-from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.consumer_source import source_of
+from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pump import COMPLETED
 from jsclient.states import LinkEvent
 from jsclient.threads import Thread
@@ -81,7 +82,7 @@ class Worker:
         self.thread: Thread | None = None
 
 
-class PoolMessages(Messages[JetStreamMsg]):
+class PoolMessages(PullMessages[JetStreamMsg]):
     """The pool's iterator: it gives back, and counts, also what the pool had taken and not started."""
 
     given_back: int = 0
@@ -90,7 +91,8 @@ class PoolMessages(Messages[JetStreamMsg]):
     ended before their time. See also `missed_heartbeats`."""
 
     def __init__(self, consumer: Consumer[Any], **options: Any) -> None:
-        super().__init__(consumer, consumer.pull_options(options))  # type: ignore[arg-type]
+        source = source_of(consumer)
+        super().__init__(source, source.pull_options(options))  # type: ignore[arg-type]
 
     def take(self, timeout: float | None) -> JetStreamMsg | None:
         """The next message, None after the timeout or at the end."""

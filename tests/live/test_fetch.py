@@ -15,6 +15,7 @@ from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.advisories import ConsumerUnpinned
 from jsclient.jetstream.consumer import Consumer
+from jsclient.jetstream.consuming.consumer_source import source_of
 from jsclient.jetstream.consuming.fetch import Ended
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.pull_options import FETCH_BYTES
@@ -365,7 +366,7 @@ def test_a_pinned_client_keeps_its_pin(js: JetStream, server: NatsServer) -> Non
     consumer = js.create_consumer("F", config)
     publish(js, 30)
     assert len(consumer.fetch(5, group="g", timeout=2)) == 5
-    assert consumer.pins["g"]
+    assert source_of(consumer).pins["g"]
     assert len(consumer.fetch(5, group="g", timeout=2)) == 5
     other = js.consumer("F", "P")
     assert not other.fetch(5, group="g", timeout=0.3)

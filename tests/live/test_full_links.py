@@ -16,6 +16,7 @@ import jsclient
 from jsclient import errors
 from jsclient import jetstream as jets
 from jsclient.durations import Deadline
+from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -80,7 +81,7 @@ CLOSES: dict[str, tuple[float, Callable[[Any], Any], Callable[[Any, float], Any]
     "drained messages": (TIMEOUT, drained_before, lambda taking, t: taking.close(t)),
     "push messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
     "a finite read": (1.0, read_to_the_end, lambda taking, t: taking.close()),
-    "the connection": (TIMEOUT, taken_from, lambda taking, t: taking.connection.drain(t)),
+    "the connection": (TIMEOUT, taken_from, lambda taking, t: iterator_of(taking).connection.drain(t)),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consuming.ordered_messages import OrderedMessages
+from jsclient.jetstream.consuming.messages import Messages, iterator_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 
@@ -39,7 +39,7 @@ def consumers(js: JetStream) -> int:
     return len(list(js.stream("O").consumer_names()))
 
 
-def take(messages: OrderedMessages, count: int) -> list[int]:
+def take(messages: Messages, count: int) -> list[int]:
     return [int(messages.next(timeout=10).data) for _ in range(count)]
 
 
@@ -86,10 +86,11 @@ def test_a_gap_is_noticed_and_filled(js: JetStream) -> None:
     with js.stream("O").ordered_consumer().messages(max_messages=50) as messages:
         seen = take(messages, 10)
         wait_until(lambda: messages.buffered >= 30, 5)
-        while len(messages._ready) > 5:
-            messages._ready.pop()  # what a network that drops would do: what was checked stays, the rest is gone
-        messages.source.state.expected -= 1
-        messages.source.state._head = b""
+        iterator = iterator_of(messages)
+        while len(iterator._ready) > 5:
+            iterator._ready.pop()  # what a network that drops would do: what was checked stays, the rest is gone
+        iterator.source.state.expected -= 1
+        iterator.source.state._head = b""
         publish(js, 1, first=301)
         del seen[:]
         seen = [int(messages.next(timeout=10).data) for _ in range(5)]

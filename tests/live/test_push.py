@@ -13,6 +13,7 @@ from tests.pauses import time_passes
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.jetstream.consuming.push import PushConsumer
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -80,7 +81,7 @@ def test_without_flow_control_overflow_is_reported(js: JetStream) -> None:
     reported: list[Exception] = []
     consumer = push(js, ack_policy="none")
     with consumer.messages(pending_messages=100, on_error=reported.append) as messages:
-        mailbox = messages._mailbox
+        mailbox = iterator_of(messages)._mailbox
         wait_until(lambda: messages.buffered + mailbox.dropped == 1000, 5)
         assert mailbox.dropped > 0
         for _ in range(100):
@@ -158,7 +159,7 @@ def test_a_deleted_consumer_is_raised(js: JetStream) -> None:
 def test_missing_heartbeats_are_reported(server: NatsServer, js: JetStream) -> None:
     reported: list[Exception] = []
     with push(js, idle_heartbeat=0.5).messages(on_error=reported.append) as messages:
-        messages._get(0.1)
+        iterator_of(messages)._get(0.1)
         server.pause()
         try:
             with pytest.raises(errors.NoMessages):

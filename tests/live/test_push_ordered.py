@@ -11,7 +11,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer, OrderedPushMessages
+from jsclient.jetstream.consuming.messages import Messages, iterator_of
+from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedOptionsDict
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -32,7 +33,7 @@ def publish(js: JetStream, count: int, first: int = 1, size: int = 0) -> None:
     js.nc.flush()
 
 
-def take(messages: OrderedPushMessages, count: int) -> list[int]:
+def take(messages: Messages, count: int) -> list[int]:
     return [int(messages.next(timeout=10).data.split()[0]) for _ in range(count)]
 
 
@@ -62,8 +63,7 @@ def test_a_deleted_consumer_is_made_again(js: JetStream) -> None:
     publish(js, 100)
     with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages() as messages:
         assert take(messages, 100) == list(range(1, 101))
-        assert messages.source.info is not None
-        js.delete_consumer("Q", messages.source.info.name)
+        js.delete_consumer("Q", iterator_of(messages).source.info.name)
         publish(js, 50, first=101)
         assert take(messages, 50) == list(range(101, 151))
         assert messages.resets >= 1

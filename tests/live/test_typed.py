@@ -15,6 +15,7 @@ import pytest
 import jsclient
 from jsclient import codecs, errors, services
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, JetStreamMsg, Stream, StreamConfig, TypedMsg
+from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.keyvalue import KeyValue, KeyValueConfig, Operation, create_key_value, delete_key_value, key_value
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import WorkerPool
@@ -342,7 +343,7 @@ def test_a_poll_looks_behind_what_is_left_out(stream: Stream) -> None:
         fill(stream, 1, 2, count=3)
         wait_until(lambda: messages.buffered == 3, 10)
         assert messages.next(0).value.id == 3
-        return weakref.ref(messages)
+        return weakref.ref(iterator_of(messages))
 
     assert poll()() is None
 

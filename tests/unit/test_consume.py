@@ -6,7 +6,6 @@ import logging
 import pickle
 import random
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from tests.pull_rig import Connection, Server, Source, Stored
 
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.consume import ConsumeContext
-from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.consume import ConsumeContext, HandlerThreads
+from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.testing import wait_until
 
@@ -30,13 +29,13 @@ class Line(Connection):
             raise self.refuses
 
 
-def messages_of(count: int = COUNT, refuses: Exception | None = None, **options: Any) -> Messages:
+def messages_of(count: int = COUNT, refuses: Exception | None = None, **options: Any) -> PullMessages:
     """As many messages as end it."""
     server = Server(random.Random(1), [Stored(number, 100) for number in range(1, count + 1)])
     connection = Line(server)
     connection.refuses = refuses
     source: Any = Source(connection, "P")  # type: ignore[arg-type]
-    return Messages(source, PullOptions(max_messages=count, max_bytes=0, stop_after=count, **options))
+    return PullMessages(source, PullOptions(max_messages=count, max_bytes=0, stop_after=count, **options))
 
 
 def test_every_message_is_handled_and_then_it_ends() -> None:
@@ -125,42 +124,47 @@ class Held:
         assert self.go.wait(10)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [lambda context: context.drain(0.05), lambda context: context.finish_drain(Deadline(0.05))],
-    ids=["drain", "drain of the connection"],
-)
-def test_a_drain_that_takes_too_long_is_told(end: Callable[[ConsumeContext], None]) -> None:
+def test_a_drain_that_takes_too_long_is_told() -> None:
     held = Held()
     context = ConsumeContext(messages_of(), held, 1)
     assert held.working.wait(10)
     assert not context.wait(0)
     with pytest.raises(errors.DrainTimeout):
-        end(context)
+        context.drain(0.05)
     held.go.set()
     assert context.wait(10)
-    context.finish_drain(Deadline(0.05))
 
 
-def test_the_reason_of_a_connection_that_failed_is_told() -> None:
+def test_so_is_one_of_the_connection() -> None:
     held = Held()
-    context = ConsumeContext(messages_of(2), held, 1)
+    threads = HandlerThreads(messages_of(), held, 1)
+    assert held.working.wait(10)
+    with pytest.raises(errors.DrainTimeout):
+        threads.finish_drain(Deadline(0.05))
+    held.go.set()
+    assert threads.done.wait(10)
+    threads.finish_drain(Deadline(0.05))
+
+
+def test_the_reason_of_a_connection_that_failed_is_kept() -> None:
+    held = Held()
+    threads = HandlerThreads(messages_of(2), held, 1)
     assert held.working.wait(10)
     closed = errors.ConnectionClosed("closed")
     closed.reason = errors.AuthError("revoked")
-    context.begin_drain()
-    context.all_received()
-    context.end(closed)
+    threads.begin_drain()
+    threads.all_received()
+    threads.end(closed)
     held.go.set()
-    with pytest.raises(errors.AuthError):
-        context.wait(10)
+    assert threads.done.wait(10)
+    assert threads.error is closed.reason
 
 
 def test_one_that_the_application_closed_has_no_reason() -> None:
     held = Held()
-    context = ConsumeContext(messages_of(2), held, 1)
+    threads = HandlerThreads(messages_of(2), held, 1)
     assert held.working.wait(10)
-    context.end(errors.ConnectionClosed("closed"))
+    threads.end(errors.ConnectionClosed("closed"))
     held.go.set()
-    assert context.wait(10)
-    assert context.error is None
+    assert threads.done.wait(10)
+    assert threads.error is None

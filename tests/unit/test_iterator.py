@@ -14,7 +14,7 @@ from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import call_hook
-from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pump import Told
 
@@ -26,7 +26,7 @@ class Rig:
         self.server = Server(random.Random(1), [Stored(number, 100) for number in range(1, COUNT + 1)])
         self.connection = Connection(self.server)
         self.source: Any = Source(self.connection, "P")  # type: ignore[arg-type]
-        self.messages = Messages(self.source, PullOptions(max_messages=COUNT, max_bytes=0, **options))
+        self.messages = PullMessages(self.source, PullOptions(max_messages=COUNT, max_bytes=0, **options))
 
     def fill(self) -> None:
         """One was taken, the others wait."""

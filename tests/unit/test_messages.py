@@ -10,7 +10,8 @@ from tests.pull_rig import Connection, Server, Source, Stored, message
 
 from jsclient import errors
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.messages import Messages, each
+from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pull_messages import PullMessages, each
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -20,7 +21,7 @@ class Rig:
     def __init__(self, **options: Any) -> None:
         self.connection = Connection(Server(random.Random(1), []))
         self.source: Any = Source(self.connection, "P")  # type: ignore[arg-type]
-        self.messages = Messages(self.source, PullOptions(max_messages=10, **options))
+        self.messages = PullMessages(self.source, PullOptions(max_messages=10, **options))
 
     def comes(self, *items: Any) -> None:
         (inbox,) = self.connection.inboxes.values()
@@ -62,11 +63,12 @@ def test_a_permission_that_is_missing_is_raised() -> None:
 def test_what_it_shows() -> None:
     rig = Rig()
     assert (rig.messages.missed_heartbeats, rig.messages.paused_until) == (0, None)
-    assert repr(rig.messages) == "<Messages of the consumer open buffered=0>"
+    shown = Messages(rig.messages)
+    assert repr(shown) == "<Messages of the consumer open buffered=0>"
     rig.messages.stop()
-    assert "stopped" in repr(rig.messages)
+    assert "ending" in repr(shown)
     rig.messages.close()
-    assert "closed" in repr(rig.messages)
+    assert "closed" in repr(shown)
 
 
 def test_what_comes_after_it_was_stopped_goes_back() -> None:

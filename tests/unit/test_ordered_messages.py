@@ -12,6 +12,7 @@ from tests.ordered_rig import GONE, SILENCE, a_question_ends_with_the_call, sent
 from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered import OrderedConsumer
 from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedState
@@ -167,11 +168,12 @@ def test_what_cannot_be_mended_is_raised() -> None:
 def test_what_the_pump_knows_is_shown() -> None:
     rig = Rig()
     assert (rig.messages.missed_heartbeats, rig.messages.paused_until) == (0, None)
-    assert "open buffered=0" in repr(rig.messages)
+    shown = Messages(rig.messages)
+    assert "open buffered=0" in repr(shown)
     rig.messages.stop()
-    assert "stopped" in repr(rig.messages)
+    assert "ending" in repr(shown)
     rig.messages.close()
-    assert "closed" in repr(rig.messages)
+    assert "closed" in repr(shown)
 
 
 # --- the consumer and its stream ----------------------------------------------------------------------------------

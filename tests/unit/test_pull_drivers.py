@@ -11,7 +11,7 @@ from tests.pull_rig import Connection, Server, Source, some_stored
 from jsclient.jetstream.consuming import pump
 from jsclient.jetstream.consuming.batches_ahead import BatchesAhead
 from jsclient.jetstream.consuming.fetch import Batch, Ended, Fetch
-from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_request import terms_for
 from jsclient.jetstream.message import JetStreamMsg
@@ -37,7 +37,7 @@ def test_messages(seed: int) -> None:
         window = r.choice([1, 2, 3, 10, 50])
         options = PullOptions(max_messages=window, max_bytes=max_bytes, stop_after=r.choice([None, 1 + len(left) // 2]))
         wanted = left[: options.stop_after]
-        messages = Messages(source, options)
+        messages = PullMessages(source, options)
 
         server.most, server.largest = window, max_bytes or server.largest
         assert [messages.next().stream_seq for _ in wanted] == [each.sequence for each in wanted], number

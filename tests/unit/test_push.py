@@ -11,6 +11,7 @@ from tests.ordered_rig import MADE, sent, stream
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.jetstream.consuming.push import PushConsumer
 from jsclient.message import Msg
 
@@ -40,7 +41,7 @@ def test_messages_come_and_what_is_left_goes_back() -> None:
     deliver(consumer, *[sent(b"C", number, number) for number in (1, 2, 3)])
     assert messages.next(timeout=0).stream_seq == 1
     assert (messages.missed_heartbeats, messages.delivered) == (0, 1)
-    assert repr(messages) == "<PushMessages of push consumer 'C' of stream 'S' open>"
+    assert repr(messages) == "<Messages of push consumer 'C' of stream 'S' open buffered=2>"
     messages.stop()
     assert list(messages) == []
     nc: Any = consumer.nc
@@ -56,7 +57,7 @@ def test_what_is_taken_just_after_the_end_goes_back() -> None:
         messages.stop()
         return sent(b"C", 1, 1)
 
-    messages._push.take = late  # type: ignore[method-assign]
+    iterator_of(messages)._push.take = late
     assert list(messages) == []
     nc: Any = consumer.nc
     assert len(nc.server.returned) == 1

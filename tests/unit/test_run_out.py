@@ -17,7 +17,7 @@ from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.api.models_consumer import SequenceInfo
 from jsclient.jetstream.consuming import run_out
-from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -55,7 +55,7 @@ class Rig:
         self.source = Unacked(self.connection)
         self.told: list[Any] = []
         options = PullOptions(max_messages=WINDOW, on_error=self.told.append)
-        self.messages = Messages(self.source, options)
+        self.messages = PullMessages(self.source, options)
         self.begin()
 
     def begin(self) -> None:
@@ -272,7 +272,7 @@ def test_what_another_thread_takes_first_is_remembered_too() -> None:
     mailbox.popleft = mailbox.items.popleft
     connection.open_inbox = lambda subject: made(subject, connection, mailbox)  # type: ignore[method-assign]
     told: list[Any] = []
-    messages = Messages(source, PullOptions(max_messages=WINDOW, on_error=told.append))
+    messages = PullMessages(source, PullOptions(max_messages=WINDOW, on_error=told.append))
     with pytest.raises(errors.NoMessages):
         messages.next(0)
     server.left.append(Stored(1, 100))

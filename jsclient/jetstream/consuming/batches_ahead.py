@@ -23,9 +23,9 @@ from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.fetch import SHORTEST_PULL, Batch, Ended, went_back
-from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull import FASTEST, LONGEST_WINDOW, ROUND_TRIPS, SHORTEST
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all
+from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class BatchesAhead:
         self._engine = engine_of(source.nc)
         self._most = options.most_messages
         self._window = want
-        self._messages: Messages | None = None
+        self._messages: PullMessages | None = None
         self._full = False
         self._handed_out = 0.0
 
@@ -139,25 +139,25 @@ class BatchesAhead:
         told = _Trouble()
         options = attrs.evolve(self._options, max_messages=self._want, on_error=told, on_event=told)
         self._window = self._want
-        self._messages = messages = Messages(self._source, options)
+        self._messages = messages = PullMessages(self._source, options)
         messages.makes(self._make)
         messages.for_handlers()  # an instrument is told of a batch when it is handed out
         told.messages = weakref.ref(messages)
 
-    def _grow(self, messages: Messages) -> None:
+    def _grow(self, messages: PullMessages) -> None:
         window = min(self._window_for_now(), GROWTH * self._window)
         if not messages.ending and window >= self._want:
             self._window = window
             messages.resize(window, (window + 1) // 2)
 
-    def _goes_on(self, messages: Messages) -> bool:
+    def _goes_on(self, messages: PullMessages) -> bool:
         if messages.window < self._window:
             self._most = 0  # the server takes no pull that is larger than what a fetch asks for
         return self._full and not messages.ending and self._window_for_now() >= END * self._want
 
     # --- a batch of the window --------------------------------------------------------------------------------
 
-    def _collect(self, messages: Messages, deadline: Deadline) -> Batch[Any]:
+    def _collect(self, messages: PullMessages, deadline: Deadline) -> Batch[Any]:
         got: list[JetStreamMsg] = []
         calls = self._engine.takers.calls
         calls.append(get_ident())
@@ -186,7 +186,7 @@ class BatchesAhead:
             return self._finish(Batch(got, Ended.COMPLETE), deadline)
         return self._finish(Batch(got, Ended.ERROR, errors.ConnectionDraining("the connection drains")), deadline)
 
-    def _take(self, messages: Messages, deadline: Deadline, got: list[JetStreamMsg]) -> None:
+    def _take(self, messages: PullMessages, deadline: Deadline, got: list[JetStreamMsg]) -> None:
         while len(got) < self._want:
             if got and messages.ending and not messages.buffered and self._source.nc.is_draining:
                 return  # the connection waits for its end until the application comes again, with its acks sent
@@ -210,7 +210,7 @@ class BatchesAhead:
 class _Trouble:
     """What the window is told of, in the thread that waits: it ends. Weak, so that a loop that is left ends it too."""
 
-    messages: weakref.ref[Messages] | None = None
+    messages: weakref.ref[PullMessages] | None = None
 
     def __call__(self, what: Any) -> None:
         messages = self.messages() if self.messages is not None else None
@@ -219,7 +219,7 @@ class _Trouble:
             _leave(messages, Deadline(FLUSH_TIMEOUT))
 
 
-def _leave(messages: Messages, deadline: Deadline) -> None:
+def _leave(messages: PullMessages, deadline: Deadline) -> None:
     """Ask for nothing more; what was sent comes, and then the end."""
     messages.withdraw()
     with contextlib.suppress(errors.JsClientError):  # nothing more can come over a link that is gone

@@ -12,6 +12,7 @@ from jsclient._engine import Taker, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.run_out import RUN_OUT
@@ -31,24 +32,18 @@ STOP_TIMEOUT: Final = 30.0
 """Seconds that leaving a `with` block or `drain` waits for handlers in flight."""
 
 
-@with_shared_options
-class ConsumeContext(Taker):
-    """A running consume. Leaving its `with` block stops it and waits for the handlers in flight.
-
-    With one worker messages are handled in order; with more, each message by one of them. When the consume ends by
-    itself (consumer deleted, the credentials of the connection revoked, `sys.exit` in a handler, `stop_after`
-    reached) `error` says why (None in good order), `wait` raises it, and `on_error` is told once.
-    """
+class HandlerThreads(Taker):
+    """The threads of a consume, and how they end: by themselves, or with their connection."""
 
     def __init__(self, messages: MessageIterator[M], handler: Callable[[M], Any], workers: int) -> None:
-        self._messages = messages
+        self.messages: MessageIterator[Any] = messages
+        self.error: BaseException | None = None
+        self.done: waiting.Gate = waiting.Gate()
         self._handler = handling(messages.connection.options.instrumentation, handler)
         messages.for_handlers()
         self._on_error = error_hook(messages.options.on_error)
         self._lock = waiting.new_lock()
         self._running = workers
-        self._done = waiting.Gate()
-        self.error: BaseException | None = None
         name = f"jsclient-worker-{messages.source}"
         self._threads = [Thread(f"{name}-{i}" if workers > 1 else name, self._work) for i in range(workers)]
         try:
@@ -56,17 +51,23 @@ class ConsumeContext(Taker):
             engine_of(messages.connection).check_takes()
             start_all(self._threads, f"the consume of {messages.source}")
         except BaseException:
-            self._messages.stop()
+            messages.stop()
             # Those that have begun end by themselves.
             self._worker_ended(sum(not thread.began for thread in self._threads))
-            self.close()
+            self.wait_for_handlers(STOP_TIMEOUT)
             raise
+
+    def wait_for_handlers(self, timeout: float | None) -> None:
+        """Wait for the handlers in flight, except in one of them."""
+        # In a forked child none of them lives, and nobody would ever say that it is done.
+        if not self.runs_here() and any(thread.is_alive() for thread in self._threads):
+            self.done.wait(timeout)
 
     def _work(self) -> None:
         handler = self._handler
         message: JetStreamMsg | None
         try:
-            for message in self._messages:
+            for message in self.messages:
                 try:
                     if (result := handler(message)) is not None:
                         handlers.ran(result)
@@ -88,9 +89,9 @@ class ConsumeContext(Taker):
             last = count > 0 and self._running == 0
         if last:
             try:
-                self._messages.close()
+                self.messages.close()
             finally:
-                self._done.set()
+                self.done.set()
 
     def _handler_failed(self, error: Exception, message: JetStreamMsg) -> None:
         """The message stays unacked, unless the hook sees to it: the server sends it again after ack_wait."""
@@ -107,26 +108,74 @@ class ConsumeContext(Taker):
         with self._lock:
             first = self.error is None
             self.error = self.error or error
-        self._messages.stop()
+        self.messages.stop()
         if first:
-            log.error("consume of %s ended: %s", self._messages.source, errors.brief(error), exc_info=error)
+            log.error("consume of %s ended: %s", self.messages.source, errors.brief(error), exc_info=error)
             if self._on_error is not None:
                 try:
                     handlers.ran(self._on_error(error, None))
                 except BaseException:  # also SystemExit: the other workers and `wait` have to learn of the end
                     log.exception("a hook of the application failed")
 
-    # --- for the application ------------------------------------------------------------------------------
+    # --- the end of the connection: see Taker -------------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        self.messages.ask_no_more()
+
+    def all_received(self) -> None:
+        if not self.messages.runs_out:
+            self.messages.complete()
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        if self.messages.runs_out:
+            self.messages.run_out(deadline)
+            self.messages.complete()
+        if wait_for(self.done, deadline, lambda: self.messages.connection.closed):
+            return
+        left = self.messages.buffered
+        self.messages.close(SHORTEST_CLOSE)
+        raise errors.DrainTimeout(
+            f"a handler of {self.messages.source} did not end in time: the acks of the consume will not arrive, and "
+            f"{left} messages that were not started went back. Give it more time, or let handlers end sooner."
+        )
+
+    def end(self, reason: errors.ConnectionClosed) -> None:
+        self.messages.end(reason)
+
+    def hand_back(self) -> list[bytes]:
+        return self.messages.hand_back()
+
+    def runs_here(self) -> bool:
+        return threading.current_thread() in self._threads
+
+
+@with_shared_options
+class ConsumeContext:
+    """A running consume. Leaving its `with` block stops it and waits for the handlers in flight.
+
+    With one worker messages are handled in order; with more, each message by one of them. When the consume ends by
+    itself (consumer deleted, the credentials of the connection revoked, `sys.exit` in a handler, `stop_after`
+    reached) `error` says why (None in good order), `wait` raises it, and `on_error` is told once.
+    """
+
+    def __init__(self, messages: MessageIterator[M], handler: Callable[[M], Any], workers: int) -> None:
+        self._handlers = HandlerThreads(messages, handler, workers)
+        self._messages: MessageIterator[Any] = messages
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended it; None while it runs, and in good order."""
+        return self._handlers.error
 
     @property
     def closed(self) -> bool:
         """True once all workers have ended."""
-        return self._done.is_set()
+        return self._handlers.done.is_set()
 
     @property
-    def messages(self) -> Any:
-        """The iterator below: counters, `buffered`, `paused_until`."""
-        return self._messages
+    def messages(self) -> Messages[Any]:
+        """Its messages, with counters, `buffered` and `paused_until`."""
+        return Messages(self._messages)
 
     def wait(self, timeout: Timeout = None) -> bool:
         """Wait until it has ended (for ever by default); False after the timeout.
@@ -134,7 +183,7 @@ class ConsumeContext(Taker):
         Raises what ended it: ConsumerDeleted, AuthError of a connection that is given up, SystemExit of a handler ...
         """
         engine_of(self._messages.connection).check_process()
-        if not self._done.wait(resolve(timeout, None)):
+        if not self._handlers.done.wait(resolve(timeout, None)):
             return False
         if self.error is not None:
             raise self.error
@@ -150,51 +199,18 @@ class ConsumeContext(Taker):
         Raises DrainTimeout; then it is stopped. Called in the handler it does not wait.
         """
         deadline = Deadline.of(timeout, STOP_TIMEOUT)
-        here = self.runs_here()
+        here = self._handlers.runs_here()
         self._messages.drain(deadline.at_most(RUN_OUT if self._messages.runs_out and not here else FLUSH_TIMEOUT))
         if here:
             return
-        if not self._done.wait(deadline.remaining()):
+        if not self._handlers.done.wait(deadline.remaining()):
             self._messages.stop()
             raise errors.DrainTimeout(f"{self._messages.buffered} messages were not handled in time")
 
     def close(self, timeout: Timeout = DEFAULT) -> None:
         """Stop, and wait at most `timeout` seconds (30 by default) for handlers in flight; idempotent."""
         self.stop()
-        # In a forked child none of them lives, and nobody would ever say that it is done.
-        if not self.runs_here() and any(thread.is_alive() for thread in self._threads):
-            self._done.wait(resolve(timeout, STOP_TIMEOUT))
-
-    # --- the end of the connection: see Taker -------------------------------------------------------------
-
-    def begin_drain(self) -> None:
-        self._messages.ask_no_more()
-
-    def all_received(self) -> None:
-        if not self._messages.runs_out:
-            self._messages.complete()
-
-    def finish_drain(self, deadline: Deadline) -> None:
-        if self._messages.runs_out:
-            self._messages.run_out(deadline)
-            self._messages.complete()
-        if wait_for(self._done, deadline, lambda: self._messages.connection.closed):
-            return
-        left = self._messages.buffered
-        self._messages.close(SHORTEST_CLOSE)
-        raise errors.DrainTimeout(
-            f"a handler of {self._messages.source} did not end in time: the acks of the consume will not arrive, and "
-            f"{left} messages that were not started went back. Give it more time, or let handlers end sooner."
-        )
-
-    def end(self, reason: errors.ConnectionClosed) -> None:
-        self._messages.end(reason)
-
-    def hand_back(self) -> list[bytes]:
-        return self._messages.hand_back()
-
-    def runs_here(self) -> bool:
-        return threading.current_thread() in self._threads
+        self._handlers.wait_for_handlers(resolve(timeout, STOP_TIMEOUT))
 
     def __enter__(self) -> ConsumeContext:
         return self

@@ -22,6 +22,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.hints import Unpack
 from jsclient.jetstream.api.models import StreamInfo
+from jsclient.jetstream.consuming.consumer_source import source_of
 from jsclient.jetstream.consuming.fetch import GRACE, NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.ordered_reset import take_turn
@@ -155,6 +156,7 @@ class FiniteRead(_Read[M], Taker):
         self._values, self._on_error = values, on_error
         self.consumer = consumer
         """The consumer that it reads."""
+        self._source = source_of(consumer)
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
         self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
@@ -290,7 +292,7 @@ class FiniteRead(_Read[M], Taker):
         deadline = Deadline(self._timeout)
         while True:
             info = self._patiently(lambda: self.consumer.info(timeout=deadline.remaining()), deadline)
-            if self.consumer.ack_none:
+            if self._source.ack_none:
                 missing = info.delivered.consumer_seq + 1 - (self._first or 1) - self._received
             else:
                 # What waits here has come; a copy of it may wait, too.
@@ -298,7 +300,7 @@ class FiniteRead(_Read[M], Taker):
             if missing <= 0:
                 self._doubt = False  # of what has not been sent nothing can be lost
                 return
-            if self.consumer.ack_none or deadline.expired():
+            if self._source.ack_none or deadline.expired():
                 raise errors.ReadStalled(
                     f"{missing} messages of {self.consumer} were sent and neither acked nor received here: they were "
                     "lost with a link, or another reader of the consumer has them"
@@ -319,7 +321,7 @@ class FiniteRead(_Read[M], Taker):
 
     def _end(self) -> None:
         self._done = True
-        if not self.consumer.ack_none:
+        if not self._source.ack_none:
             nak_all([message.msg for message in self._ready], self.consumer.nc)
         self._ready.clear()
 
@@ -327,7 +329,7 @@ class FiniteRead(_Read[M], Taker):
         self._closed = reason
 
     def hand_back(self) -> list[bytes]:
-        ready = [] if self.consumer.ack_none else [message.msg for message in tuple(self._ready)]
+        ready = [] if self._source.ack_none else [message.msg for message in tuple(self._ready)]
         self._ready.clear()
         return nak_frames(ready)
 

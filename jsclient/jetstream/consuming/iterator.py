@@ -18,7 +18,7 @@ from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
 from jsclient.instruments import taking
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE, nak_all, nak_frames
-from jsclient.jetstream.consuming.pull_options import error_hook
+from jsclient.jetstream.consuming.pull_options import Paused, error_hook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.typed import Values, tell
 from jsclient.jetstream.message import JetStreamMsg, M
@@ -49,7 +49,7 @@ class Intake(Protocol):
 
     @property
     def delivered(self) -> int:
-        """Messages taken up to now."""
+        """See `Messages`."""
 
     def withdraw(self) -> None:
         """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
@@ -72,7 +72,8 @@ class Intake(Protocol):
 
 
 class MessageIterator(Taker, Generic[M]):
-    """Base of the iterators: how they are used and how they end. A subclass takes from the mailbox in `_get`.
+    """Base of the iterators below `Messages`: how they are used and how they end. A subclass takes from the mailbox in
+    `_get`.
 
     Whatever ends it sets `_stopped` (and `_terminal`, the reason, where it is not the application's own wish): from
     then on nothing is delivered any more, and what is there is given back.
@@ -86,8 +87,10 @@ class MessageIterator(Taker, Generic[M]):
     _settled = False  # the server knows that we take nothing more
     _closed = True  # until there is something to close
     _user = 0  # a thread that took from it
+    resets = 0
+    """How often an ordered consumer was made again."""
     runs_out = False
-    """For layers: its consumer does not send again what was on its way when it is drained, see `run_out`."""
+    """Its consumer does not send again what was on its way when it is drained, see `run_out`."""
     _values: Values[Any] | None = None
     _decode: Callable[[bytes], Any] | None = None
     """What makes a value of a payload, where the loops that hand out messages do it themselves: one function between
@@ -102,11 +105,8 @@ class MessageIterator(Taker, Generic[M]):
         values: Values[Any] | None = None,
     ) -> None:
         self.source = source
-        """For layers."""
         self.options = options
-        """For layers."""
         self.connection: Connection = intake.connection
-        """For layers."""
         self._engine = engine_of(self.connection)
         self._intake = intake
         self._mailbox = intake.mailbox
@@ -130,9 +130,9 @@ class MessageIterator(Taker, Generic[M]):
         raise AssertionError("subclasses say it")
 
     def makes(self, make: Callable[[Msg, Connection], Any], decode: Callable[[bytes], Any] | None = None) -> None:
-        """For layers: what a delivered message becomes; `decode` may be called instead, where the loop makes it itself.
+        """Make messages with this function. A loop that makes typed messages itself calls `decode` instead.
 
-        An instrument is told here: every way of taking a message comes by."""
+        Every way to take a message comes by here, so this also puts the instrument in between."""
         instrument = self.connection.options.instrumentation
         self._plain = make, decode
         if instrument is None:
@@ -154,6 +154,16 @@ class MessageIterator(Taker, Generic[M]):
         self._decode = decode
 
     @property
+    def missed_heartbeats(self) -> int:
+        """See `Messages`."""
+        raise AssertionError("subclasses say it")
+
+    @property
+    def paused_until(self) -> Paused | None:
+        """See `Messages`."""
+        return None
+
+    @property
     def _wants_acks(self) -> bool:
         raise AssertionError("subclasses say it")
 
@@ -169,10 +179,7 @@ class MessageIterator(Taker, Generic[M]):
         return message
 
     def next(self, timeout: Timeout = DEFAULT) -> M:
-        """One message; waits at most `timeout` seconds (30 by default; 0: only what has been received already).
-
-        Raises NoMessages when none came in time, IteratorClosed after `stop`, `close` or the end of a drain.
-        """
+        """See `Messages`."""
         seconds = resolve(timeout, FETCH_TIMEOUT)
         if self._values is None or self._values.lazy:
             message = self._get(seconds)
@@ -216,20 +223,16 @@ class MessageIterator(Taker, Generic[M]):
 
     @property
     def buffered(self) -> int:
-        """Messages received and not taken."""
+        """See `Messages`."""
         return len(self._mailbox)
 
     @property
     def closed(self) -> bool:
-        """True once it has ended."""
+        """See `Messages`."""
         return self._closed
 
     def stop(self) -> None:
-        """End the iteration: blocked and later calls end at once, and the server is told to send nothing more. Safe in
-        a signal handler; does not wait.
-
-        What was received and not taken is given back when the iterator is next asked, or closed.
-        """
+        """See `Messages`."""
         self._stopped = self._intake.halted = True
         self._mailbox.wake()
         # On another thread: ours may be interrupted in the middle of a subscription, with its lock taken.
@@ -258,18 +261,14 @@ class MessageIterator(Taker, Generic[M]):
         self._intake.complete()
 
     def ask_no_more(self) -> None:
-        """For layers: how a drain begins; `withdraw`, unless it `runs_out`."""
+        """Begin a drain: `withdraw`, unless it `runs_out`."""
         self.withdraw()
 
     def run_out(self, deadline: Deadline) -> None:
-        """For layers: how it goes on where it `runs_out`, before `complete`: what was asked for comes."""
+        """In a drain where it `runs_out`, before `complete`: wait for all that was asked for."""
 
     def drain(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
-        """Ask for nothing more; the iteration ends after what was received.
-
-        `timeout`: seconds to wait for what is on its way. With ack policy none that is all that was asked for, as far
-        as it comes in this time; `on_error` is told how much was sent and did not come (DrainIncomplete).
-        """
+        """See `Messages`."""
         check_timeout(plain(timeout))
         deadline = Deadline(plain(timeout))
         with self._lock:
@@ -285,10 +284,7 @@ class MessageIterator(Taker, Generic[M]):
         self.complete()
 
     def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
-        """Stop and release the subscription; messages not taken go back to the server at once. Idempotent.
-
-        `timeout`: seconds to wait for those that are on their way; later ones go back when they come.
-        """
+        """See `Messages`."""
         seconds = plain(timeout)
         check_timeout(seconds)
         deadline = Deadline(seconds)

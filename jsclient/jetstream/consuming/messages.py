@@ -1,226 +1,117 @@
-"""`Consumer.messages()`: an endless, pre-buffered iterator over a pull consumer.
-
-The reader thread puts messages into the inbox; the thread that takes them drives the pump, so there is no thread of
-ours behind it.
-"""
+"""`messages()` of consumers: what a program sees of an iterator."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
-from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
-from jsclient import errors
+from jsclient import hints
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.iterator import MessageIterator
-from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox
-from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
-from jsclient.jetstream.consuming.pull_source import PullSource
-from jsclient.jetstream.consuming.pump import WindowPump
-from jsclient.jetstream.consuming.run_out import RunOut
-from jsclient.jetstream.consuming.typed import Values
-from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.pull_options import Paused
 from jsclient.jetstream.message import M
 from jsclient.shared_options import with_shared_options
-from jsclient.states import WAKE, LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.consuming.iterator import MessageIterator
+
+hints.wanted(globals(), "MessageIterator")
 
 
 @with_shared_options
-class Messages(MessageIterator[M]):
-    """Iterate for ever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
+class Messages(Generic[M]):
+    """Iterate forever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
 
-    Leaving its `with` block (or `close()`) gives messages that were received and not taken back to the server.
-    What no pull can survive (consumer deleted, request refused) is raised from the iterator; the rest goes to
-    `on_error` and it goes on. It lives through reconnects, leader changes and missing heartbeats.
+    At the end of its `with` block, and at `close()`, messages that were received and not taken go back to the server.
+    It raises an error that ends the reading, such as ConsumerDeleted, and reports all others to `on_error`. It lives
+    through reconnects, leader changes and missing heartbeats.
     """
 
-    _running_out: RunOut | None = None
+    def __init__(self, iterator: MessageIterator[M]) -> None:
+        self._iterator = iterator
 
-    def __init__(self, source: PullSource, options: PullOptions, values: Values[Any] | None = None) -> None:
-        engine_of(source.nc).check_usable()
-        if options.cancel is not None:
-            options.cancel.check()
-        self._pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers))
-        self._state = self._pump.state
-        self._take = self._state.take
-        self._popleft = self._pump.mailbox.popleft
-        super().__init__(source, options, self._pump, options.cancel, values)
-
-    # --- taking -------------------------------------------------------------------------------------------
+    def __iter__(self) -> Iterator[M]:
+        return self._iterator  # a loop takes from it without a further call for each message
 
     def __next__(self) -> M:
-        # The same as _get, without its calls: they are a tenth of what a message costs.
-        state = self._state
-        if state.due:
-            self._pull()
-        try:
-            item = self._popleft()
-            headers = item.raw_headers
-            # A blank there may be the server's status. A pinned group learns its pin from the headers.
-            if (headers is None or (headers[8:9] != b" " and not self.options.group)) and not self._stopped:
-                if self._take() >= state.check_at and self._pump.reached():
-                    self.stop()
-                if state.max_bytes:
-                    # Summed up before it is added: between reading and writing a count no other thread may run.
-                    size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
-                    if headers is not None:
-                        size += len(headers)
-                    state.taken_bytes += size
-                decode = self._decode
-                if decode is None or not item.payload:  # perhaps the server left it out
-                    make = self._make
-                    message = make(item, self.connection)
-                    if message is not None:
-                        return message
-                    item = None  # left out
-                else:
-                    try:
-                        return TypedMsg(item, self.connection, True, None, self._values, decode(item.payload))  # type: ignore[return-value]
-                    except Exception:  # says so when its value is read
-                        return UnreadMsg(item, self.connection, True, None, self._values)  # type: ignore[return-value]
-        except IndexError:
-            item = None
-        except AttributeError:
-            pass  # a link event
-        try:
-            message = self._get_slowly(item, None)
-        except errors.IteratorClosed:
-            raise StopIteration from None
-        assert message is not None
-        return message
+        return next(self._iterator)
 
-    def _get(self, timeout: float | None) -> M | None:
-        """The next message, or None after the timeout. No lock for a message that is there."""
-        if self._state.due:
-            self._pull()
-        try:
-            item = self._popleft()
-            if item.raw_headers is None and not self._stopped:
-                if self._pump.count(item):
-                    self.stop()
-                message = self._make(item, self.connection)
-                if message is not None:
-                    return message
-                item = None  # left out
-        except IndexError:
-            item = None
-        except AttributeError:
-            pass  # a link event
-        return self._get_slowly(item, timeout)
+    def next(self, timeout: Timeout = DEFAULT) -> M:
+        """One message; waits at most `timeout` seconds (30 by default; 0: only what has been received already).
 
-    def _pull(self) -> None:
-        self._user = get_ident()
-        self._pump.keep_pulling()
-
-    def _get_slowly(self, item: Any, timeout: float | None) -> M | None:
-        self._user = get_ident()
-        deadline = Deadline(timeout)
-        while True:
-            if item is not None:
-                found = self._handle(item)
-                if found is not None:
-                    return found
-            self._check_open()
-            try:
-                item = self._mailbox.take()
-                if item is None and not deadline.expired():
-                    item = self._pump.wait(deadline)
-            except errors.SubscriptionClosed:
-                self._finish()
-            if item is None:
-                self._hear(self._pump.look(deadline))
-                if deadline.expired() and not self._mailbox.items:
-                    return None
-
-    def _handle(self, item: Any) -> M | None:
-        """A message is returned, unless it is left out; statuses and link events are dealt with."""
-        if item is WAKE:
-            return None
-        if isinstance(item, LinkEvent):
-            self._pump.link_event(item)
-            return None
-        if isinstance(item, Exception):
-            self._fail(item)  # no permission to publish pulls
-            return None
-        if self._pump.inbox.is_control(item):
-            self._hear(self._pump.status(item))
-            return None
-        if self._stopped:
-            self._return(item)
-            return None
-        if self.options.group:
-            self.source.learn_pin(self.options.group, item)
-        if self._pump.count(item):
-            self.stop()
-        return self._make(item, self.connection)
-
-    # --- a drain without acks -------------------------------------------------------------------------------
+        Raises NoMessages when none came in time, IteratorClosed after `stop`, `close` or the end of a drain.
+        """
+        return self._iterator.next(timeout)
 
     @property
-    def runs_out(self) -> bool:  # type: ignore[override]
-        """For layers: its consumer does not send again what was on its way when it is drained, see `run_out`."""
-        return not self._wants_acks
+    def buffered(self) -> int:
+        """Messages received and not taken."""
+        return self._iterator.buffered
 
-    def ask_no_more(self) -> None:
-        if self._wants_acks:
-            self.withdraw()
-            return
-        with self._lock:
-            self._draining = True
-            if self._running_out is None:
-                self._running_out = RunOut(self._pump)
-                self._popleft = self._running_out.popleft
-
-    def run_out(self, deadline: Deadline) -> None:
-        if self._running_out is not None and not self._stopped:
-            self._report(self._running_out.run(deadline))
-
-    # --- how it is with it ----------------------------------------------------------------------------------
+    @property
+    def delivered(self) -> int:
+        """Messages taken up to now."""
+        return self._iterator.delivered
 
     @property
     def missed_heartbeats(self) -> int:
         """How often the server was silent for too long."""
-        return self._pump.missed_heartbeats
+        return self._iterator.missed_heartbeats
 
     @property
     def paused_until(self) -> Paused | None:
-        """Set while the consumer is paused on the server, as far as we have asked."""
-        return self._pump.paused_until
+        """Set while the consumer is paused on the server, as far as the client has asked."""
+        return self._iterator.paused_until
 
     @property
-    def window(self) -> int:
-        """For layers: how many messages may be buffered and requested together."""
-        return self._state.max_messages
+    def resets(self) -> int:
+        """How often the client has re-created an ordered consumer; 0 for other consumers."""
+        return self._iterator.resets
 
-    def resize(self, max_messages: int, threshold_messages: int) -> None:
-        """For layers: how many messages may be buffered and requested together, from the next pull on.
+    @property
+    def closed(self) -> bool:
+        """True once it has ended."""
+        return self._iterator.closed
 
-        What is under way is not taken back. `WorkerPool` follows its free workers with it.
+    def stop(self) -> None:
+        """End the iteration: blocked and later calls end immediately, and the server sends nothing more. Does not wait,
+        so it is safe in a signal handler.
+
+        Messages that were received and not taken go back at the next call, or at `close`.
         """
-        self._pump.resize(max_messages, threshold_messages)
+        self._iterator.stop()
 
-    @property
-    def _wants_acks(self) -> bool:
-        return not self.source.ack_none
+    def drain(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
+        """Ask for nothing more; the iteration ends after the messages that were received.
+
+        `timeout`: seconds to wait for messages on their way. With ack policy none these are all that was asked for. If
+        some do not come in time, `on_error` gets DrainIncomplete with their number.
+        """
+        self._iterator.drain(timeout)
+
+    def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
+        """Stop and release the subscription; messages not taken go back to the server immediately. Idempotent.
+
+        `timeout`: seconds to wait for messages on their way; later ones go back when they come.
+        """
+        self._iterator.close(timeout)
+
+    def __enter__(self) -> Messages[M]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._iterator.__exit__(*exc)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "stopped" if self._stopped else "open"
-        return f"<Messages of {self.source} {state} buffered={len(self._mailbox)}>"
+        state = "closed" if self.closed else "ending" if self._iterator.ending else "open"
+        return f"<Messages of {self._iterator.source} {state} buffered={self.buffered}>"
+
+    def __reduce__(self) -> Any:
+        return engine_of(self._iterator.connection).refuse_pickle(self)
 
 
-def each(messages: Messages[M], most: int, deadline: Deadline) -> Iterator[M]:
-    """What comes until the deadline, of an iterator that stops after `most` messages; then it is closed."""
-    try:
-        while messages.delivered < most:
-            try:
-                message = messages.next(deadline.remaining())
-            except errors.NoMessages:
-                return
-            except errors.IteratorClosed:
-                if messages.delivered < most:
-                    raise
-                return  # the last ones were left out: they could not be decoded
-            yield message
-    finally:
-        messages.close(deadline.at_most(FLUSH_TIMEOUT))
+def iterator_of(messages: Messages[Any]) -> Any:
+    """For layers and tests: what a loop over the messages takes from."""
+    return messages._iterator

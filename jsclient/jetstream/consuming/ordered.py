@@ -24,6 +24,7 @@ from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Ended
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
 from jsclient.jetstream.consuming.ordered_reset import (
     CREATE_TIMEOUT,
@@ -94,9 +95,9 @@ class OrderedConsumer(Generic[M]):
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages[M]:
+    def messages(self, **options: Unpack[PullOptionsDict]) -> Messages[M]:
         """An endless, pre-buffered iterator; options as for Consumer.messages, with 5,000 messages to begin with."""
-        return self.open_messages(Deadline(CREATE_TIMEOUT), self._values, **options)
+        return Messages(self.open_messages(Deadline(CREATE_TIMEOUT), self._values, **options))
 
     def open_messages(
         self,
@@ -105,8 +106,8 @@ class OrderedConsumer(Generic[M]):
         window: tuple[int, int] = (FIRST_MESSAGES, MOST_MESSAGES),
         **options: Unpack[PullOptionsDict],
     ) -> OrderedMessages[M]:
-        """For layers: `messages`, which makes its consumer within the deadline. `window`: messages at the start, and
-        at most."""
+        """For layers: the iterator below `messages`, with a consumer that is made within the deadline. `window`:
+        messages at the start, and at most."""
         self._occupy()
         try:
             self._drop_fetching()
@@ -120,7 +121,7 @@ class OrderedConsumer(Generic[M]):
     def consume(self, handler: Callable[[M], Any], **options: Unpack[PullOptionsDict]) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
         handlers.required(handler, "the handler")
-        return ConsumeContext(self.messages(**options), handler, 1)
+        return ConsumeContext(self.open_messages(Deadline(CREATE_TIMEOUT), self._values, **options), handler, 1)
 
     @arguments
     def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch[M]:

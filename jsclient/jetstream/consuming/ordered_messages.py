@@ -182,7 +182,7 @@ class OrderedMessages(MessageIterator[M]):
                 else:
                     try:
                         return TypedMsg(item, self.connection, True, None, self._values, decode(item.payload))  # type: ignore[return-value]
-                    except Exception:  # says so when its value is read
+                    except Exception:  # reading its value raises
                         return UnreadMsg(item, self.connection, True, None, self._values)  # type: ignore[return-value]
             else:
                 self._ready.appendleft(item)  # not delivered: the next use begins with it
@@ -362,7 +362,7 @@ class OrderedMessages(MessageIterator[M]):
                 super()._hear([one])
 
     def start_again(self, why: str) -> None:
-        """For layers: what the consumer sent did not arrive. The next call makes a new one and reads it again."""
+        """What the consumer sent did not arrive. The next call makes a new one and reads it again."""
         self.source.lost = why
 
     # --- the new consumer -------------------------------------------------------------------------------------
@@ -468,7 +468,3 @@ class OrderedMessages(MessageIterator[M]):
                 self._ready.clear()
             self.source.delete()
             self._on_close()
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else "stopped" if self._stopped else "open"
-        return f"<OrderedMessages of {self.source} {state} buffered={self.buffered}>"

@@ -24,6 +24,7 @@ from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.iterator import MessageIterator
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered_reset import (
     CREATE_AGAIN,
     CREATE_TIMEOUT,
@@ -297,15 +298,18 @@ class OrderedPushConsumer(Generic[M]):
         refuse_headers_only(self.options.headers_only, "an ordered consumer")
         return with_values(self, ordered_values(self.js, type, on_bad))  # type: ignore[no-any-return]
 
-    def messages(self, **options: Unpack[PushOptionsDict]) -> OrderedPushMessages[M]:
+    def messages(self, **options: Unpack[PushOptionsDict]) -> Messages[M]:
         """An endless iterator; memory is bounded by the server's flow control (32 MiB)."""
+        return Messages(self._iterator(options))
+
+    def _iterator(self, options: PushOptionsDict) -> OrderedPushMessages[M]:
         source = OrderedPushSource(self.js, self.stream_name, OrderedState(self.options), self.heartbeat)
         return OrderedPushMessages(source, PushOptions(**options), self._values)
 
     def consume(self, handler: Callable[[M], Any], **options: Unpack[PushOptionsDict]) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
         handlers.required(handler, "the handler")
-        return ConsumeContext(self.messages(**options), handler, 1)
+        return ConsumeContext(self._iterator(options), handler, 1)
 
     def __repr__(self) -> str:
         return f"<OrderedPushConsumer of {self.stream_name!r}>"

@@ -23,6 +23,7 @@ from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.iterator import MessageIterator
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
 from jsclient.jetstream.consuming.typed import Values, values_of, with_policy, with_values
@@ -83,9 +84,6 @@ class PushMessages(MessageIterator[M]):
     @property
     def _wants_acks(self) -> bool:
         return bool(self.source.config.ack_policy == "explicit")
-
-    def __repr__(self) -> str:
-        return f"<PushMessages of {self.source} {'closed' if self._closed else 'open'}>"
 
 
 @with_shared_options
@@ -148,8 +146,11 @@ class PushConsumer(Generic[M]):
         """Ask the server whether it is the whole stream that was deleted."""
         return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
-    def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages[M]:
+    def messages(self, **options: Unpack[PushOptionsDict]) -> Messages[M]:
         """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""
+        return Messages(self._iterator(options))
+
+    def _iterator(self, options: PushOptionsDict) -> PushMessages[M]:
         chosen = PushOptions(**options)
         self._check_bound()
         return PushMessages(self, chosen, self._values)
@@ -163,7 +164,7 @@ class PushConsumer(Generic[M]):
         """
         handlers.required(handler, "the handler")
         checks.threads(workers, "workers")
-        return ConsumeContext(self.messages(**options), handler, workers)
+        return ConsumeContext(self._iterator(options), handler, workers)
 
     def _check_bound(self) -> None:
         if self.config.deliver_group or self._info is None:

@@ -1,0 +1,27 @@
+"""What `dir()` shows of the objects that take messages is what a program uses: layers hold objects of their own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from jsclient.jetstream import ConsumeContext, Consumer, Messages
+
+NAMES: dict[Any, str] = {
+    Messages: """buffered close closed delivered drain missed_heartbeats next paused_until resets stop""",
+    ConsumeContext: """close closed drain error messages stop wait""",
+    Consumer: """batches cached_info consume delete fetch fetch_bytes fetch_each fetch_no_wait info messages next pause
+        read_until reset resume step_down typed unpin""",
+}
+
+
+@pytest.mark.parametrize("kind", NAMES, ids=lambda kind: kind.__name__)
+def test_dir_shows_what_a_program_uses(kind: Any) -> None:
+    shown = [name for name in dir(kind) if not name.startswith("_")]
+    assert shown == NAMES[kind].split()
+    for name in shown:
+        text = inspect.getdoc(getattr(kind, name)) or ""
+        assert text, name
+        assert "For layers" not in text, name
