@@ -377,7 +377,7 @@ FOREVER = {
 ITS_OWN_PARTS = {
     # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
     "Engine.request_each",
-    "PushConsumer.examine", "PushConsumer.why_deleted", "KeyValue.watch",
+    "KeyValue.watch",
     "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
     "AtomicBatch.add_msg", "AtomicBatch.__exit__", "FastBatch.add_msg", "FastBatch.__exit__",

@@ -12,7 +12,7 @@ from jsclient import errors
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.messages import iterator_of
-from jsclient.jetstream.consuming.push import PushConsumer
+from jsclient.jetstream.consuming.push import PushConsumer, PushSource
 from jsclient.message import Msg
 
 CONFIG = ConsumerConfig(deliver_subject="d", deliver_group="g", ack_policy="explicit")
@@ -68,7 +68,10 @@ def test_what_is_taken_just_after_the_end_goes_back() -> None:
     [([], errors.ConsumerDeleted), ([errors.StreamNotFound(404, 10059, "no")] * 2, errors.StreamNotFound)],
 )
 def test_a_deletion_may_be_that_of_the_stream(answers: list[Any], found: type[Exception]) -> None:
-    assert type(consumer_of(STREAM_INFO=answers).why_deleted(GONE, 1.0)) is found
+    js = stream()
+    js.api.answers = {"STREAM.INFO": answers}
+    source = PushSource(js, "S", "C", CONFIG, ConsumerInfo(stream_name="S", name="C", config=CONFIG, created=MADE))
+    assert type(source.why_deleted(GONE, 1.0)) is found
 
 
 def test_it_belongs_to_its_process() -> None:

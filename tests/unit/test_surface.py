@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream import ConsumeContext, Consumer, Messages
+from jsclient.jetstream import ConsumeContext, Consumer, Messages, PushConsumer
 
 NAMES: dict[Any, str] = {
     Messages: """buffered close closed delivered drain missed_heartbeats next paused_until resets stop""",
     ConsumeContext: """close closed drain error messages stop wait""",
     Consumer: """batches cached_info consume delete fetch fetch_bytes fetch_each fetch_no_wait info messages next pause
         read_until reset resume step_down typed unpin""",
+    PushConsumer: """cached_info config consume info messages typed""",
 }
 
 

@@ -43,15 +43,65 @@ UNBIND_TIMEOUT: Final = 1.0
 T = TypeVar("T")
 
 
-class PushMessages(MessageIterator[M]):
-    """The iterator over a push consumer. Threads may share it; close it or leave its `with` block to unsubscribe."""
+class PushSource:
+    """The push consumer of a server as iterators see it; shared by the handles that `typed` makes of a PushConsumer."""
 
-    def __init__(self, consumer: PushConsumer[M], options: PushOptions, values: Values[Any] | None = None) -> None:
-        self._push = PushIntake(consumer, options)
+    def __init__(
+        self, js: JetStream, stream_name: str, name: str, config: ConsumerConfig, info: ConsumerInfo | None
+    ) -> None:
+        self.js = js
+        self.nc: Connection = js.nc
+        self.stream_name: str = names.check_stream(stream_name)
+        self.name: str = names.check_consumer(name)
+        self.config: ConsumerConfig = config
+        self.info: ConsumerInfo | None = info
+        """The last answer of the server; None before the first."""
+
+    def ask(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """CONSUMER.INFO."""
+        operation = f"CONSUMER.INFO.{self.stream_name}.{self.name}"
+        info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
+        self.info, self.config = info, info.config
+        return info
+
+    @property
+    def _made(self) -> dt.datetime | None:
+        return None if self.info is None else self.info.created
+
+    def examine(self, timeout: float) -> Exception | None:
+        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
+        found = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
+        return found if isinstance(found, Exception) else None
+
+    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
+        """Ask the server whether it is the whole stream that was deleted."""
+        return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
+
+    def check_bound(self) -> None:
+        """Raises ConsumerAlreadyBound if another subscriber has a consumer that takes one."""
+        if self.config.deliver_group or self.info is None:
+            return  # a handle that never asked does not begin with it
+        deadline = Deadline(UNBIND_TIMEOUT)
+        while self.ask().push_bound:
+            # The server notices the end of an earlier subscription of ours with a delay.
+            if not deadline.expired():
+                time.sleep(UNBIND_TIMEOUT / 10)
+                continue
+            raise errors.ConsumerAlreadyBound(f"somebody else is subscribed to {self}")
+
+    def __str__(self) -> str:
+        return f"push consumer {self.name!r} of stream {self.stream_name!r}"
+
+
+class PushMessages(MessageIterator[M]):
+    """The iterator of a push consumer. Threads may share it; its end unsubscribes."""
+
+    def __init__(self, source: PushSource, options: PushOptions, values: Values[Any] | None = None) -> None:
+        self._push = PushIntake(source, options)
         # Acks that the server does not confirm ask it how far it has delivered: see stale_acks.py.
-        subject = f"CONSUMER.MSG.NEXT.{consumer.stream_name}.{consumer.name}"
-        pool_of(consumer.nc).remember(consumer.js.api.subject(subject))
-        super().__init__(consumer, options, self._push, values=values)
+        subject = f"CONSUMER.MSG.NEXT.{source.stream_name}.{source.name}"
+        pool_of(source.nc).remember(source.js.api.subject(subject))
+        super().__init__(source, options, self._push, values=values)
 
     def _get(self, timeout: float | None) -> M | None:
         deadline = Deadline(timeout)
@@ -99,17 +149,15 @@ class PushConsumer(Generic[M]):
     ) -> None:
         if not config.is_push:
             raise errors.NotPushConsumer(f"consumer {name!r} of stream {stream_name!r} is a pull consumer")
+        self._source = PushSource(js, stream_name, name, config, info)
         self.js = js
         """The JetStream object that it was made with."""
         self.nc: Connection = js.nc
         """Its connection."""
-        self.stream_name: str = names.check_stream(stream_name)
+        self.stream_name = stream_name
         """The stream that it reads."""
-        self.name: str = names.check_consumer(name)
+        self.name = name
         """Its name."""
-        self.config: ConsumerConfig = config
-        """Its configuration."""
-        self._info = info
         self._values: Values[Any] | None = None
 
     @arguments
@@ -122,29 +170,18 @@ class PushConsumer(Generic[M]):
         return with_values(self, with_policy(values, self.config.ack_policy))  # type: ignore[no-any-return]
 
     @property
+    def config(self) -> ConsumerConfig:
+        """Its configuration, as the server said it last."""
+        return self._source.config
+
+    @property
     def cached_info(self) -> ConsumerInfo | None:
         """What the server said last; no round trip. None for a handle that never asked."""
-        return self._info
+        return self._source.info
 
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Ask the server. Raises ConsumerNotFound."""
-        operation = f"CONSUMER.INFO.{self.stream_name}.{self.name}"
-        info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
-        self._info, self.config = info, info.config
-        return info
-
-    @property
-    def _made(self) -> dt.datetime | None:
-        return None if self._info is None else self._info.created
-
-    def examine(self, timeout: float) -> Exception | None:
-        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
-        found = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
-        return found if isinstance(found, Exception) else None
-
-    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
-        """Ask the server whether it is the whole stream that was deleted."""
-        return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
+        return self._source.ask(timeout)
 
     def messages(self, **options: Unpack[PushOptionsDict]) -> Messages[M]:
         """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""
@@ -152,8 +189,8 @@ class PushConsumer(Generic[M]):
 
     def _iterator(self, options: PushOptionsDict) -> PushMessages[M]:
         chosen = PushOptions(**options)
-        self._check_bound()
-        return PushMessages(self, chosen, self._values)
+        self._source.check_bound()
+        return PushMessages(self._source, chosen, self._values)
 
     def consume(
         self, handler: Callable[[M], Any], *, workers: int = 1, **options: Unpack[PushOptionsDict]
@@ -166,19 +203,8 @@ class PushConsumer(Generic[M]):
         checks.threads(workers, "workers")
         return ConsumeContext(self._iterator(options), handler, workers)
 
-    def _check_bound(self) -> None:
-        if self.config.deliver_group or self._info is None:
-            return  # a handle that never asked does not begin with it
-        deadline = Deadline(UNBIND_TIMEOUT)
-        while self.info().push_bound:
-            # The server notices the end of an earlier subscription of ours with a delay.
-            if not deadline.expired():
-                time.sleep(UNBIND_TIMEOUT / 10)
-                continue
-            raise errors.ConsumerAlreadyBound(f"somebody else is subscribed to {self}")
-
     def __str__(self) -> str:
-        return f"push consumer {self.name!r} of stream {self.stream_name!r}"
+        return str(self._source)
 
     def __repr__(self) -> str:
         return f"<PushConsumer {self.name!r} of {self.stream_name!r}>"
