@@ -46,20 +46,16 @@ def _show(contents: backup.Contents, options: Options) -> None:
     value = picked(contents, "stream", "format", "messages", "first_seq", "last_seq", "subjects", "consumers")
     subjects = contents.subjects or {}
     shown = sorted(subjects.items(), key=lambda pair: -pair[1])[:20]
-    details(
-        options,
-        value,
-        f"Backup of stream {contents.stream}",
-        [
-            ("format", contents.format),
-            ("taken", f"{manifest.taken} by {manifest.server_version}" if manifest else None),
-            ("messages", None if contents.messages is None else f"{contents.messages:,}"),
-            ("sequences", None if contents.first_seq is None else f"{contents.first_seq} to {contents.last_seq}"),
-            ("consumers", ", ".join(contents.consumers) or "none"),
-            ("subjects", None if contents.subjects is None else len(subjects)),
-            *((f"  {subject}", f"{count:,}") for subject, count in shown),
-        ],
-    )
+    about = [
+        ("format", contents.format),
+        ("taken", f"{manifest.taken} by {manifest.server_version}" if manifest else None),
+        ("messages", None if contents.messages is None else f"{contents.messages:,}"),
+        ("sequences", None if contents.first_seq is None else f"{contents.first_seq} to {contents.last_seq}"),
+        ("consumers", ", ".join(contents.consumers) or "none"),
+        ("subjects", None if contents.subjects is None else len(subjects)),
+        *((f"  {subject}", f"{count:,}") for subject, count in shown),
+    ]
+    details(options, value, f"Backup of stream {contents.stream}", about)
 
 
 @cli.local("backup extract FOLDER", arg("--subject", default=">", help="wildcards allowed"))

@@ -65,10 +65,8 @@ def _stream(nc: jsclient.Connection, options: Options) -> Iterator[tuple[str, fl
             for message in batch:
                 message.ack()
             if not batch:
-                raise errors.TimedOut(
-                    f"{left} messages of {name} did not come within 30 s. They may be lost or late. Look at "
-                    "the server, or send fewer."
-                )
+                text = f"{left} messages of {name} did not come within 30 s"
+                raise errors.TimedOut(f"{text}. They may be lost or late. Look at the server, or send fewer.")
             left -= len(batch)
         yield "fetch and ack", time.perf_counter() - start
     finally:

@@ -22,12 +22,9 @@ from jsclient.cli.output import message_record, picked, print_message, result
 
 cli: Commands = Commands(connect)
 
-_SUBJECT: Final = arg("subject")
-
 
 @cli.alone(
-    "pub",
-    _SUBJECT,
+    "pub SUBJECT",
     arg("payload", nargs="?", help="- or nothing: all of standard input is one message"),
     arg("--lines", action="store_true", help="every line of standard input is a message"),
     HEADERS,
@@ -139,8 +136,7 @@ def _subscribed(nc: jsclient.Connection, options: Options) -> Iterator[Any]:
 
 
 @cli.alone(
-    "sub",
-    _SUBJECT,
+    "sub SUBJECT",
     arg("--queue", default="", help="queue group"),
     arg("--count", type=positive, help="end after so many messages"),
     arg("--wait", type=seconds, help="end after so many seconds without a message"),
@@ -165,8 +161,7 @@ def subscribe(options: Options) -> None:
 
 
 @cli.alone(
-    "request",
-    _SUBJECT,
+    "request SUBJECT",
     arg("payload", nargs="?", help="- or nothing: standard input, unless it is a terminal"),
     HEADERS,
     arg("--replies", type=int, default=1, help="how many answers to wait for; 0: until --timeout"),
@@ -188,15 +183,12 @@ def request(options: Options) -> None:
     if not received:
         raise errors.NoMessages(f"no answer from {options.subject!r} within {options.timeout:g} s")
     if received < options.replies:
-        raise errors.TimedOut(
-            f"{received} of {options.replies} answers came within {options.timeout:g} s. The others may have "
-            "been sent. Give more time."
-        )
+        text = f"{received} of {options.replies} answers came within {options.timeout:g} s"
+        raise errors.TimedOut(f"{text}. The others may have been sent. Give more time.")
 
 
 @cli(
-    "reply",
-    _SUBJECT,
+    "reply SUBJECT",
     arg("payload", nargs="?", default="", help="the answer; {{request}} becomes the request"),
     arg("--command", help="run this and answer with what it prints; the request is its input"),
     arg("--echo", action="store_true", help="answer with the request"),

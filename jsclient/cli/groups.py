@@ -82,12 +82,7 @@ def show_group(one: PartitionedGroup, options: Options) -> None:
     "group create STREAM GROUP",
     arg("--partitions", type=positive, required=True, help="fixed for good: take more than you need"),
     arg("--filter", help="subjects of the stream that it takes (default: all)"),
-    arg(
-        "--wildcards",
-        type=_numbers,
-        default=(),
-        help="which * of the filter decide, such as 1 or 1,2 (default: all of it)",
-    ),
+    arg("--wildcards", type=_numbers, default=(), help="which * of the filter decide, such as 1,2 (default: all)"),
     arg("--max-msgs", type=positive, default=0, help="limit of the group's own stream"),
     opens=opened,
 )

@@ -6,39 +6,27 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from jsclient import backup, errors
+from jsclient.cli import output as out
 from jsclient.cli import settings
 from jsclient.cli.arguments import FORCE, NAMES, RAW, OneOf, Options, arg, past, positive, split, storage
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
 from jsclient.cli.infos import show
-from jsclient.cli.output import (
-    Progress,
-    columns,
-    confirm,
-    details,
-    fields,
-    line,
-    listing,
-    print_message,
-    record,
-    size,
-    table,
-)
 from jsclient.jetstream import JetStream, RawStreamMsg, StreamConfig, StreamInfo, StreamSource
 
 cli: Commands = Commands(opened)
 
 _SUBJECT: Final = arg("--subject", help="only streams that store this subject")
 
-_STREAMS: Final = columns(
+_STREAMS: Final = out.columns(
     NAME="config.name", MESSAGES="state.messages", BYTES="state.bytes", CONSUMERS="state.consumer_count"
 )
-_STORAGE: Final = columns(STORAGE="config.storage")
+_STORAGE: Final = out.columns(STORAGE="config.storage")
 _LISTED: Final = {**_STREAMS, **_STORAGE, "SUBJECTS": lambda info: ",".join(info.config.subjects or ())}
 _REPORTED: Final = {
     **_STREAMS,
     "LOST": lambda info: f"{len(info.state.lost.msgs or ()) if info.state.lost else 0:,}",
-    **columns(DELETED="state.num_deleted"),
+    **out.columns(DELETED="state.num_deleted"),
     **_STORAGE,
     "REPLICAS": lambda info: _replicas(info),
 }
@@ -56,7 +44,7 @@ def _order(letter: str, option: str, text: str, key: Callable[[StreamInfo], Any]
 def list_streams(js: JetStream, options: Options) -> None:
     """List streams."""
     found: Iterable[Any] = (js.stream_names if options.names else js.streams)(subject=options.subject)
-    listing(options, found, _LISTED, empty="no streams")
+    out.listing(options, found, _LISTED, empty="no streams")
 
 
 @cli(
@@ -71,7 +59,7 @@ def list_streams(js: JetStream, options: Options) -> None:
 )
 def report_streams(js: JetStream, options: Options) -> None:
     """Streams by what they hold."""
-    listing(options, sorted(js.streams(subject=options.subject), key=options.order or _bytes_first), _REPORTED)
+    out.listing(options, sorted(js.streams(subject=options.subject), key=options.order or _bytes_first), _REPORTED)
 
 
 def _replicas(info: StreamInfo) -> str:
@@ -95,7 +83,7 @@ def stream_info(js: JetStream, options: Options) -> None:
 def stream_state(js: JetStream, options: Options) -> None:
     """State of a stream."""
     state = js.stream(options.stream).info().state
-    details(options, state, f"State of stream {options.stream}", fields(state))
+    out.details(options, state, f"State of stream {options.stream}", out.fields(state))
 
 
 @cli("stream add STREAM", *settings.OF_NEW_STREAM)
@@ -133,7 +121,7 @@ def copy_stream(js: JetStream, options: Options) -> None:
 def remove_stream(js: JetStream, options: Options) -> Any:
     """Delete a stream with its messages and consumers."""
     held = js.stream(options.stream).info().state.messages
-    confirm(f"Delete stream {options.stream} with its {held:,} messages?", options.force)
+    out.confirm(f"Delete stream {options.stream} with its {held:,} messages?", options.force)
     js.delete_stream(options.stream)
     told = {"stream": options.stream, "deleted": True, "messages": held}
     return told, f"deleted {options.stream} with {held:,} messages"
@@ -151,7 +139,7 @@ def remove_stream(js: JetStream, options: Options) -> Any:
 def purge_stream(js: JetStream, options: Options) -> Any:
     """Remove messages from a stream."""
     which = f" on {options.subject}" if options.subject else ""
-    confirm(f"Remove messages{which} from {options.stream}?", options.force)
+    out.confirm(f"Remove messages{which} from {options.stream}?", options.force)
     stream = js.stream(options.stream, fetch_info=False)
     purged = stream.purge(subject=options.subject, seq=options.seq, keep=options.keep)
     return {"purged": purged}, f"purged {purged} messages"
@@ -170,11 +158,11 @@ def list_gaps(js: JetStream, options: Options) -> None:
     state = js.stream(options.stream).info(deleted_details=True).state
     gaps = _ranges(state.deleted or [])
     if options.json:
-        record({"stream": options.stream, "deleted": state.num_deleted, "gaps": gaps})
+        out.record({"stream": options.stream, "deleted": state.num_deleted, "gaps": gaps})
     elif gaps:
-        table(("FIRST", "LAST", "MESSAGES"), [(first, last, f"{last - first + 1:,}") for first, last in gaps])
+        out.table(("FIRST", "LAST", "MESSAGES"), [(first, last, f"{last - first + 1:,}") for first, last in gaps])
     else:
-        line(f"{options.stream} has no gaps")
+        out.line(f"{options.stream} has no gaps")
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
@@ -193,9 +181,9 @@ def list_subjects(js: JetStream, options: Options) -> None:
     """Subjects of the stored messages, and how many of each."""
     found = sorted(js.stream(options.stream, fetch_info=False).subjects(options.filter))
     if options.json:
-        record(dict(found))
+        out.record(dict(found))
     else:
-        table(("SUBJECT", "MESSAGES"), [(subject, f"{count:,}") for subject, count in found])
+        out.table(("SUBJECT", "MESSAGES"), [(subject, f"{count:,}") for subject, count in found])
 
 
 @cli(
@@ -219,7 +207,7 @@ def view_stream(js: JetStream, options: Options) -> None:
 
 def _print(message: RawStreamMsg, options: Options, many: bool = False) -> None:
     time = message.time.isoformat() if message.time else None
-    print_message(message, options, many, seq=message.seq, time=time)
+    out.print_message(message, options, many, seq=message.seq, time=time)
 
 
 @cli(
@@ -256,12 +244,12 @@ def remove_message(js: JetStream, options: Options) -> Any:
 )
 def backup_stream(js: JetStream, options: Options) -> Any:
     """Save a stream to a folder, in the files of the NATS CLI."""
-    with Progress(f"backup of {options.stream}") as progress:
+    with out.Progress(f"backup of {options.stream}") as progress:
         parts: dict[str, Any] = {"consumers": not options.no_consumers, "check": options.check}
         made = backup.backup_stream(js, options.stream, options.folder, progress=progress, **parts)
     told = made.manifest
     assert told is not None
-    return told, f"{told.messages:,} messages, {size(told.bytes)}, sha256 {told.sha256}: {made.folder}"
+    return told, f"{told.messages:,} messages, {out.size(told.bytes)}, sha256 {told.sha256}: {made.folder}"
 
 
 @cli(
@@ -275,7 +263,7 @@ def backup_stream(js: JetStream, options: Options) -> Any:
 )
 def restore_stream(js: JetStream, options: Options) -> None:
     """Restore a stream from a folder."""
-    with Progress(f"restore of {options.name or options.folder}") as progress:
+    with out.Progress(f"restore of {options.name or options.folder}") as progress:
         info = backup.restore_stream(
             js,
             options.folder,

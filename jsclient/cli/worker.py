@@ -148,9 +148,8 @@ def _stored(js: JetStream, subject: str) -> None:
     try:
         js.stream_name_by_subject(subject)
     except errors.NoStreamForSubject:
-        raise errors.ConfigError(
-            f"no stream stores the dead letters of {subject!r}: jsclient stream add DEAD --subjects {subject}"
-        ) from None
+        advice = f"jsclient stream add DEAD --subjects {subject}"
+        raise errors.ConfigError(f"no stream stores the dead letters of {subject!r}: {advice}") from None
     except (errors.TimedOut, errors.PermissionViolation, errors.NoResponders) as error:
         log.warning("no look at the stream of the dead letters: %s", errors.brief(error))
 
