@@ -19,7 +19,7 @@ from jsclient.threads import Thread, start_all
 from jsclient.urls import Server
 
 if TYPE_CHECKING:
-    from jsclient._engine.owner import Owner
+    from jsclient._engine.engine import LiveEngine
     from jsclient._engine.session import Session
     from jsclient._transport import Transport
 
@@ -42,8 +42,8 @@ class Connector:
     """Makes the links of a Session: for the first, for each after a loss. The thread hands a link over when it stands,
     and ends."""
 
-    def __init__(self, owner: Owner, options: ConnectOptions, session: Session) -> None:
-        self._owner = owner
+    def __init__(self, engine: LiveEngine, options: ConnectOptions, session: Session) -> None:
+        self._engine = engine
         self._options = options
         self._session = session
         self._closing = session.closing
@@ -89,14 +89,14 @@ class Connector:
         if self._closing.is_set():
             return
         self._made += 1
-        name = f"jsclient-connect-{self._owner.number}-{self._made}"
+        name = f"jsclient-connect-{self._engine.number}-{self._made}"
         try:
             thread = Thread(name, self._run, result)
             start_all([thread], "a connection")
         except (errors.NoThread, MemoryError) as error:
             if result is not None:
                 raise
-            self._owner.clock.call_later(NO_THREAD_PAUSE, self.spawn)
+            self._engine.clock.call_later(NO_THREAD_PAUSE, self.spawn)
             log.error(
                 "no thread to reconnect with, trying again in %g s: %s",
                 NO_THREAD_PAUSE,
@@ -113,13 +113,13 @@ class Connector:
         except BaseException as unexpected:  # a hook of the user may raise anything
             error = unexpected
             if isinstance(error, MemoryError) and not heard and not self._closing.is_set():
-                self._owner.clock.call_later(NO_THREAD_PAUSE, self.spawn)  # that passes
+                self._engine.clock.call_later(NO_THREAD_PAUSE, self.spawn)  # that passes
                 error = None
             log.exception("connecting failed")
         if result is not None:
             result.put(error)
         if error is not None and not heard and not self._closing.is_set():
-            self._owner.fail(error)
+            self._engine.fail(error)
 
     def _dial_until_up(self, once: bool) -> BaseException | None:
         """Try servers until a link stands (None) or there is no point in going on (the reason)."""
@@ -153,7 +153,7 @@ class Connector:
                 wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected
                 last = wrong_options or self._refused_for_good(error)
                 quiet = once or self._closing.is_set()
-                self._owner.connect_attempt_failed(server.url, error, not (quiet or last), quiet)
+                self._engine.connect_attempt_failed(server.url, error, not (quiet or last), quiet)
                 if last:
                     return error
                 if limit is not None and len(failures) >= limit:
@@ -172,7 +172,7 @@ class Connector:
                 chosen = self._chosen(choose, others)
             except Exception as error:  # the user's hook: no reason to give the connection up
                 log.exception("the choose hook of the reconnect policy failed")
-                self._owner.choice_failed(error)
+                self._engine.choice_failed(error)
             else:
                 if chosen is not None:
                     return chosen

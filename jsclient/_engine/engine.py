@@ -301,7 +301,7 @@ class LiveEngine:
         self.subscriptions.dispatcher.bytes_in += reading.bytes_in
         reading.messages_in = reading.bytes_in = 0
 
-    # --- what the session tells us ----------------------------------------------------------------------
+    # --- what the session tells us, on the reader or the connector thread: none of these may wait ---------
 
     @property
     def dispatch(self) -> Callable[[list[Any], int], list[Any]]:
@@ -342,11 +342,12 @@ class LiveEngine:
         self.telling.link_event(LinkEvent.RECONNECTED, subscribed)
 
     def link_announced(self, first: bool) -> None:
+        """Connector thread: the link is the present one, and the application may hear of it."""
         self.telling.outage.end(self.connected_url, first)
         self.telling.tell(ConnectionEvent("connected" if first else "reconnected"))
 
     def link_gone(self, url: str, reason: BaseException | None) -> None:
-        """Reader thread: the link is no more."""
+        """Reader thread: the link is no more; without a reason because the connection is closed."""
         self.telling.outage.begin(url, reason)
 
     def link_lost(
@@ -372,12 +373,14 @@ class LiveEngine:
         self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
 
     def connect_attempt_failed(self, url: str, error: BaseException, tell: bool, quiet: bool = False) -> None:
-        """`tell`: nothing else reports the error, neither the call of `connect` nor the end of the last attempt."""
+        """`tell`: nothing else reports the error, neither the call of `connect` nor the end of the last attempt.
+        `quiet`: the log need not warn."""
         self.telling.outage.attempt_failed(url, error, quiet)
         if tell:
             self.telling.tell(ConnectionEvent("error", error), error, None)
 
     def choice_failed(self, error: BaseException) -> None:
+        """The application chose no server that can be dialled; the usual choice is made."""
         self.telling.tell(ConnectionEvent("error", error), error, None)
 
     def server_left(self) -> None:
@@ -388,10 +391,12 @@ class LiveEngine:
         self.telling.tell(ConnectionEvent("discovered_servers", servers=tuple(urls)), urls)
 
     def lame_duck(self) -> None:
+        """The server is about to stop."""
         log.warning("%s is in lame duck mode", self.connected_url)
         self.telling.tell(ConnectionEvent("lame_duck"))
 
     def operation_refused(self, err: ServerErr) -> None:
+        """The server has refused an operation, and the link stays."""
         self.telling.refusals.came(err)
 
     def _sender_failed(self, stream: Any, error: BaseException) -> None:

@@ -51,11 +51,11 @@ RETRY: Final = 0.1
 def leave_later(session: Session, link: Link) -> None:
     """Reader or connector thread: `link` is that of a lame duck, and there are others."""
     link.leaving = True
-    session.owner.clock.call_later(random.uniform(0.0, SPREAD), lambda: _start(session, link))
+    session.engine.clock.call_later(random.uniform(0.0, SPREAD), lambda: _start(session, link))
 
 
 def _start(session: Session, link: Link) -> None:
-    name = f"jsclient-connect-{session.owner.number}-move"
+    name = f"jsclient-connect-{session.engine.number}-move"
     try:
         Thread(name, _move, session, link).start()
     except (errors.NoThread, MemoryError) as error:
@@ -92,7 +92,7 @@ def _other_link(session: Session, old: Link) -> Link | None:
             new = session.connector.open(server)
         except Exception as error:
             session.pool.failed(server)
-            session.owner.connect_attempt_failed(server.url, error, tell=False)
+            session.engine.connect_attempt_failed(server.url, error, tell=False)
             if session.closing.wait(max(RETRY, session.connector.delay())):
                 return None
             server = session.pool.next(time.monotonic())
@@ -141,7 +141,7 @@ def _change(session: Session, old: Link, new: Link) -> None:
     old.shutdown()
     withdrawn = outbox.detach()
     session.pings.fail(lambda: errors.ConnectionLost("the connection moved to another server"))
-    session.owner.link_left(withdrawn)
+    session.engine.link_left(withdrawn)
     session.adopt(new)
 
 
@@ -157,13 +157,13 @@ def _wait_for_answers(session: Session, deadline: Deadline) -> None:
 
 def _reply_sinks(session: Session) -> list[ReplySink]:
     """Those that wait for answers: requests, acks of publishes."""
-    sinks = [sub.sink for sub in session.owner.subscribed() if isinstance(sub, SinkSubscription)]
+    sinks = [sub.sink for sub in session.engine.subscribed() if isinstance(sub, SinkSubscription)]
     return [sink for sink in sinks if isinstance(sink, ReplySink)]
 
 
 def _end_subscriptions(session: Session, deadline: Deadline) -> bool:
     """UNSUB, and wait for all that was sent before the server read that; False when it does not say so."""
-    ended = [sub for sub in session.owner.subscribed() if not _awaits_replies(sub)]
+    ended = [sub for sub in session.engine.subscribed() if not _awaits_replies(sub)]
     frames = b"".join(protocol.unsub(sub.sid) for sub in ended)
     ticket: waiting.Ticket[Any] = waiting.Ticket()
     if frames:

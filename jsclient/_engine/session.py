@@ -1,6 +1,6 @@
 """The life of a link, and of those that follow it: the reader, link loss, closing. It knows no subscriptions.
 
-    Connector (its thread) --Link--> Session.adopt --> reader thread --events--> Owner
+    Connector (its thread) --Link--> Session.adopt --> reader thread --events--> LiveEngine
                   ^                                  |
                   +------------ link_down <----------+   (also called by a sender that fails)
 
@@ -35,7 +35,7 @@ from jsclient.threads import Thread
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
-    from jsclient._engine.owner import Owner
+    from jsclient._engine.engine import LiveEngine
     from jsclient._engine.servers import ServerPool
 
 log = logging.getLogger("jsclient.connection")
@@ -65,8 +65,8 @@ BEHIND_DATA: Final = 10
 class Session:
     """Keeps one link up for its Connection, as the options say."""
 
-    def __init__(self, owner: Owner, options: ConnectOptions, outbox: Outbox) -> None:
-        self.owner = owner
+    def __init__(self, engine: LiveEngine, options: ConnectOptions, outbox: Outbox) -> None:
+        self.engine = engine
         self.options = options
         self.outbox = outbox
         self._tick = tick(options.ping_interval)
@@ -81,7 +81,7 @@ class Session:
         self.closed: waiting.Gate = waiting.Gate()
         self.pings: Pings = Pings(outbox)
         self.moving_since: float = -math.inf  # to another server, while the link still stands
-        self.connector: Connector = Connector(owner, options, self)
+        self.connector: Connector = Connector(engine, options, self)
         self.pool: ServerPool = self.connector.pool
 
     # --- a link stands ----------------------------------------------------------------------------------
@@ -113,17 +113,17 @@ class Session:
 
     def _begin(self, link: Link, first: bool) -> Thread:
         """Go online over the link that is ours now, and start its reader."""
-        reader = Thread(f"jsclient-reader-{self.owner.number}", self._read, link)
+        reader = Thread(f"jsclient-reader-{self.engine.number}", self._read, link)
         self.connector.connected(link)
-        link.reading.parser.unlimited = self.owner.reply_sids
-        link.messages_before = self.owner.messages_in()
+        link.reading.parser.unlimited = self.engine.reply_sids
+        link.messages_before = self.engine.messages_in()
         self._take_info(link, link.info)
         self.pings.begin()
-        self.owner.link_up(link)
+        self.engine.link_up(link)
         if not first:
             self.reconnects += 1
         self.connected.set()
-        self.owner.link_announced(first)  # before the reader can announce the end of this link
+        self.engine.link_announced(first)  # before the reader can announce the end of this link
         reader.start()
         return reader
 
@@ -165,13 +165,13 @@ class Session:
     def _deliver_before(self, broken: protocol.ProtocolError) -> None:
         if broken.events:
             with contextlib.suppress(Exception):
-                self.owner.dispatch(broken.events, 0)
+                self.engine.dispatch(broken.events, 0)
 
     def _read_until_end(self, link: Link) -> BaseException:
         # One recv, one feed, one dispatch per chunk: what is paid per message is paid in the parser and the
         # dispatcher only.
         stream, reading = link.stream, link.reading
-        recv, dispatch, lends = stream.recv, self.owner.dispatch, self.owner.lends
+        recv, dispatch, lends = stream.recv, self.engine.dispatch, self.engine.lends
         monotonic = time.monotonic
         left = reading.left
         reading.begin()
@@ -220,11 +220,11 @@ class Session:
         reading.lend()
         try:
             # Asked again, because somebody may have come meanwhile.
-            while self.owner.nobody_waits() and reading.park(link.next_ping) and link.error is None:
+            while self.engine.nobody_waits() and reading.park(link.next_ping) and link.error is None:
                 self._keep_alive(link, time.monotonic())
         finally:
             reading.take_back()
-            self.owner.count_borrowed(reading)
+            self.engine.count_borrowed(reading)
 
     def _keep_alive(self, link: Link, now: float) -> None:
         interval, limit = self.options.ping_interval, self.options.max_pings_out
@@ -270,18 +270,18 @@ class Session:
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         left = set(link.info.connect_urls or ()) - set(info.connect_urls or ())
         self.info = link.info = info
-        self.owner.server_takes(info.max_payload, info.headers)
+        self.engine.server_takes(info.max_payload, info.headers)
         link.reading.parser.restrict(payload_limit(info.max_payload))
         discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:
-            self.owner.servers_discovered([server.url for server in discovered])
+            self.engine.servers_discovered([server.url for server in discovered])
         if left:
-            self.owner.server_left()
+            self.engine.server_left()
         if info.ldm:
             self.pool.lame_duck(link.server)
             if not link.lame:
                 link.lame = True
-                self.owner.lame_duck()
+                self.engine.lame_duck()
             if self.options.reconnect.enabled and not link.leaving and self.pool.has_alternative():
                 # Move in our own time, instead of being cut off later.
                 moving.leave_later(self, link)
@@ -291,7 +291,7 @@ class Session:
         if err.verdict is Verdict.STAYS:
             if type(err.error) is errors.ServerError:
                 link.last_words = (link.reading.last_frame, err.error)
-            self.owner.operation_refused(err)
+            self.engine.operation_refused(err)
             return
         link.error = err.error
 
@@ -361,22 +361,22 @@ class Session:
         else:
             self.last_error = reason
         try:
-            self.owner.link_gone(link.server.url, reason)
+            self.engine.link_gone(link.server.url, reason)
             self._tell_lost(link, reason)
         finally:  # also when there was no memory for one of these
             if again:
                 self.connector.spawn()
             elif not closing:
-                self.owner.fail(reason or errors.ConnectionLost("the link is gone"))
+                self.engine.fail(reason or errors.ConnectionLost("the link is gone"))
 
     def _tell_lost(self, link: Link, reason: BaseException | None) -> None:
         link.shutdown()
         withdrawn = self.outbox.detach()
-        served = link.answered or self.owner.messages_in() > link.messages_before
+        served = link.answered or self.engine.messages_in() > link.messages_before
         self.pool.disconnected(time.monotonic(), served)
         make = _lost(reason)
         self.pings.fail(make)
-        self.owner.link_lost(make, reason, withdrawn)
+        self.engine.link_lost(make, reason, withdrawn)
 
     def force_reconnect(self) -> None:
         """Give the present link up, if there is one, and dial now: no delay is waited for."""
@@ -424,7 +424,7 @@ class Session:
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         self.pings.send(ticket, closing)
         self.recall_reader()
-        outbox.refuse(self.owner.closed_error)
+        outbox.refuse(self.engine.closed_error)
         taken, stall = -1, Deadline(CLOSE_STALL)
         left: int | None = None  # bytes of the queue, when the PING had left
         while not deadline.expired():
