@@ -165,6 +165,9 @@ class _Limits:
         self._begun = 0
         self._lock = new_lock()
         self.reached = False
+        self.told = False
+        """A signal came while the pool was made: handlers may run already."""
+        self.making = False
         self.pool: WorkerPool | GroupPool | None = None
         self.known = Gate()
         """Set once `pool` is; a pool calls handlers before its constructor returns."""
@@ -207,6 +210,8 @@ def _work(options: Options) -> int:
         """Before `run_until_signal` takes over, and after it."""
         if limits.pool is not None:
             limits.pool.stop(wait=False)
+        elif limits.making:
+            limits.told = True
         elif not limits.reached:
             sys.exit(0)  # there is nothing to stop yet
 
@@ -214,11 +219,12 @@ def _work(options: Options) -> int:
         signal.signal(number, early)
     handler = limits.counted(load(options.handler))
     with connect(options) as nc:
+        limits.making = True
         try:
             pool = limits.pool = _pool(nc, options, handler, limits)
         finally:
             limits.known.set()
-        if limits.reached:
+        if limits.reached or limits.told:
             pool.stop(wait=False)
         over = Gate()
         reporter = Thread("jsclient-worker-report", _report, pool, nc, options, over)

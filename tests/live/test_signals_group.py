@@ -71,7 +71,8 @@ class Program:
 
     def __init__(self, folder: Path, url: str, *command: str, terminal: bool = False) -> None:
         self.folder = folder
-        environment = {**environ(url), "NATS_URL": url, "PYTHONPATH": str(Path(jsclient.__file__).parents[1])}
+        path = os.pathsep.join([str(folder), str(Path(jsclient.__file__).parents[1])])
+        environment = {**environ(url), "NATS_URL": url, "PYTHONPATH": path}
         self.told = folder / "told"
         self.terminal = -1
         with self.told.open("wb") as told:
@@ -256,3 +257,29 @@ def test_a_service_that_has_nothing_in_hand_ends_with_0(start: Start, js: JetStr
 
 def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+SLOW_START = """
+import time
+from jsclient.cli import worker
+
+make = worker._pool
+
+def slow(*args):
+    pool = make(*args)
+    time.sleep(2)
+    return pool
+
+worker._pool = slow
+"""
+
+
+def test_a_signal_while_the_pool_is_made_cuts_off_no_handler(start: Start, js: JetStream, tmp_path: Path) -> None:
+    """Handlers run before the constructor of the pool returns."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START)
+    with start("worker", 1.0) as program:
+        begin(js, program)
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0, program.text()
+        assert program.count("ended") == 2
+        assert unacked(js) == 0
