@@ -92,4 +92,4 @@ def connect(
 @arguments
 def empty_payload(message: Msg) -> bool:
     """The usual sentinel of `request_many`: an empty message ends the replies."""
-    return not message.payload
+    return not message.data

@@ -46,12 +46,12 @@ class Msg(protocol.Msg, gc=False):
     def __repr__(self) -> str:
         reply = f", reply={self.reply!r}" if self.raw_reply else ""
         headers = ", with headers" if self.raw_headers else ""
-        shown = repr(self.payload[:40]) + ("..." if len(self.payload) > 40 else "")
-        return f"Msg(subject={self.subject!r}{reply}{headers}, payload={shown}, {len(self.payload)} bytes)"
+        shown = repr(self.data[:40]) + ("..." if len(self.data) > 40 else "")
+        return f"Msg(subject={self.subject!r}{reply}{headers}, data={shown}, {len(self.data)} bytes)"
 
     def json(self) -> Any:
         """The payload as JSON: dict, list, str, number ...; raises DecodeFailed."""
-        return codecs.from_json(self.payload, self.subject)
+        return codecs.from_json(self.data, self.subject)
 
     def respond(self, payload: Payload = b"", *, headers: HeadersLike | None = None) -> None:
         """Publish an answer to the reply subject; raises InvalidSubject when the sender wants none."""
@@ -62,4 +62,4 @@ class Msg(protocol.Msg, gc=False):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A message is plain data; its connection stays behind.
-        return (Msg, (self.raw_subject, self.sid, self.raw_reply, self.payload, self.raw_headers))
+        return (Msg, (self.raw_subject, self.sid, self.raw_reply, self.data, self.raw_headers))

@@ -30,7 +30,7 @@ class Msg(msgspec.Struct, gc=False):
     """Number of the subscription, as digits."""
     raw_reply: bytes | None
     """The reply subject as it came; None when there is none."""
-    payload: bytes
+    data: bytes
     """The payload."""
     raw_headers: bytes | None = None  # the whole block with its NATS/1.0 line, as received
 
@@ -44,11 +44,6 @@ class Msg(msgspec.Struct, gc=False):
         """The reply subject, "" when there is none."""
         raw = self.raw_reply
         return "" if raw is None else raw.decode("utf-8", "surrogateescape")
-
-    @property
-    def data(self) -> bytes:
-        """The payload."""
-        return self.payload
 
     @property
     def headers(self) -> Headers:

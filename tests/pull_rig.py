@@ -170,7 +170,7 @@ def message(stored: Stored, delivery: int, pending: int) -> Msg:
 
 
 def size_of(message: Msg) -> int:
-    return len(message.raw_subject) + len(message.raw_reply or b"") + len(message.payload)
+    return len(message.raw_subject) + len(message.raw_reply or b"") + len(message.data)
 
 
 LEAST = 70

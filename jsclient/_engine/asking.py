@@ -130,7 +130,7 @@ class Asker:
                 message = read_reply(reading, engine.request_sid, reply, ticket, deadline)
             if message is None:
                 message = waiting.get(ticket, deadline.remaining())
-            if may_go_on is not None and message.__class__ is Msg and may_go_on(message.payload):
+            if may_go_on is not None and message.__class__ is Msg and may_go_on(message.data):
                 requests.keep(message, ticket)  # before the token goes: nothing is lost between
         except queue.Empty:
             under_way.pop(token, None)
@@ -166,7 +166,7 @@ class Asker:
                     subject, payload, timeout=deadline, headers=headers, cancel=cancel, may_go_on=may_go_on, start=start
                 )
             raise message
-        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
+        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.data:
             raise no_responders(subject)
         message.connection = engine.connection
         return message
@@ -262,7 +262,7 @@ class Asker:
             except BaseException:
                 self._after_wait(token, ticket)
                 raise
-        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
+        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.data:
             raise no_responders(subject)
         message.connection = self._engine.connection
         found: Msg = message

@@ -26,7 +26,7 @@ OVERHEAD = 200  # bytes a message costs beside its own, measured: object, list s
 
 def message_size(message: Any) -> int:
     """What a message counts against a byte limit: subject, reply, headers and payload."""
-    size = len(message.raw_subject) + len(message.payload)
+    size = len(message.raw_subject) + len(message.data)
     if message.raw_reply is not None:
         size += len(message.raw_reply)
     if message.raw_headers is not None:

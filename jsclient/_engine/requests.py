@@ -247,7 +247,7 @@ class Requests(ReplySink):
         """Reader thread: a further reply, for the caller that keeps that request or is just about to (see `keep`)."""
         subject = message.raw_subject
         if waited_for:
-            if len(message.payload) > EARLY_SIZE:
+            if len(message.data) > EARLY_SIZE:
                 return
             while len(self._early) >= MAX_EARLY:
                 self._early.pop(next(iter(list(self._early))), None)

@@ -110,7 +110,7 @@ def split_statuses(messages: list[Msg]) -> tuple[list[Msg], Deliveries | None, l
 def chunk_of(messages: list[Msg], found: Deliveries) -> Chunk:
     """Deliveries of a pull consumer as columns."""
     sequences, deliveries, timestamps, pending, size = found
-    subjects, payloads = [m.raw_subject for m in messages], [m.payload for m in messages]
+    subjects, payloads = [m.raw_subject for m in messages], [m.data for m in messages]
     nbytes = sum(map(len, payloads))
     size += len(b"".join(subjects)) + nbytes  # a third of what a sum of lengths costs
     headers = [m.raw_headers for m in messages]
@@ -188,7 +188,7 @@ def direct_chunk(parts: list[Parts], messages: list[Msg], times: Times) -> Chunk
         [p.subject for p in parts],
         [p.sequence for p in parts],
         [times.ns(p.time) for p in parts],
-        [m.payload for m in messages],
+        [m.data for m in messages],
         None if headers.count(None) == len(headers) else headers,
         1,
         len(parts),

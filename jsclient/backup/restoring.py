@@ -198,7 +198,7 @@ def _send(
             "delete it if need be, and restore it again."
         ) from error
     try:
-        return model_base.from_wire(check_error(final.payload), StreamInfo)
+        return model_base.from_wire(check_error(final.data), StreamInfo)
     except errors.ApiError as error:
         _remove(js, name, deadline)  # server 2.15 keeps a part of the stream
         raise BackupError(

@@ -40,8 +40,8 @@ def upload(
     pieces = iter(pieces)
     for piece in islice(pieces, 1):  # a request, which is told at once when this user may not send there
         answer = nc.request(target, piece, timeout=deadline.at_most(STEP_TIMEOUT))
-        if answer.payload:
-            check_error(answer.payload)
+        if answer.data:
+            check_error(answer.data)
         yield len(piece)
     window = _Window(nc, target, deadline)
     try:
@@ -110,8 +110,8 @@ class _Window:
             return None
         if not isinstance(answer, Msg):
             raise errors.ConnectionLost("the link went down while pieces of a backup were under way")
-        if answer.payload:
-            check_error(answer.payload)
+        if answer.data:
+            check_error(answer.data)
         if answer.status is not None and answer.status.code == _NO_RESPONDERS:
             raise errors.NoResponders(f"nobody listens on {self._target!r}", self._target)
         if answer.raw_subject != self._prefix + b"%d" % (self._sent - len(self.sizes)):

@@ -166,7 +166,7 @@ def _receive(
                 "with more time."
             )
         status = chunk.status
-        if not chunk.payload or status is not None:
+        if not chunk.data or status is not None:
             # Servers before 2.10, and 2.15 for what fits into one chunk, end without a status.
             if status is None or status.code == _GOOD:
                 return digest.hexdigest(), size
@@ -176,9 +176,9 @@ def _receive(
             )
         if chunk.reply:
             js.nc.publish(chunk.reply)  # before writing: the server waits for it
-        file.write(chunk.payload)
-        digest.update(chunk.payload)
-        size += len(chunk.payload)
+        file.write(chunk.data)
+        digest.update(chunk.data)
+        size += len(chunk.data)
         if size - begun >= files.WRITE_EVERY:
             files.begin_writing(file, begun, size)
             begun = size

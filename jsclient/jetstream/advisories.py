@@ -557,7 +557,7 @@ class Advisories(Generic[E]):
     def _wanted(self, message: Msg) -> E | None:
         """The event if it is of the kind asked for: some kinds share their subjects with others."""
         try:
-            event = parse_advisory(message.payload)
+            event = parse_advisory(message.data)
         except BadResponse as error:  # others may publish there, too
             log.warning("%s on %s", brief(error), message.subject)
             return None

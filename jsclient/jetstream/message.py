@@ -181,19 +181,14 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     @property
     def data(self) -> bytes:
         """The payload."""
-        return self.msg.payload
-
-    @property
-    def payload(self) -> bytes:
-        """The payload, the same as `data`."""
-        return self.msg.payload
+        return self.msg.data
 
     def json(self) -> Any:
         """The payload as JSON: dict, list, str, number ...; raises DecodeFailed, and PayloadMissing if the consumer
         has `headers_only`."""
-        if not self.msg.payload and lacks_payload(self.msg):
+        if not self.msg.data and lacks_payload(self.msg):
             raise missing(self)
-        return codecs.from_json(self.msg.payload, self.subject, sequence_of(self))
+        return codecs.from_json(self.msg.data, self.subject, sequence_of(self))
 
     @property
     def headers(self) -> protocol.Headers:
@@ -232,7 +227,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     def size(self) -> int:
         """Bytes as the server counts them against max_bytes: subject, reply, headers, payload."""
         msg = self.msg
-        return len(msg.raw_subject) + len(msg.raw_reply or b"") + len(msg.raw_headers or b"") + len(msg.payload)
+        return len(msg.raw_subject) + len(msg.raw_reply or b"") + len(msg.raw_headers or b"") + len(msg.data)
 
     @property
     def is_acked(self) -> bool:
@@ -349,7 +344,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     def __repr__(self) -> str:
         state = "" if hasattr(self, "_open") else " acked"
-        return f"<JetStreamMsg {self.subject!r} {len(self.msg.payload)} bytes reply={self.reply!r}{state}>"
+        return f"<JetStreamMsg {self.subject!r} {len(self.msg.data)} bytes reply={self.reply!r}{state}>"
 
     def __reduce__(self) -> Any:
         return engine_of(self.connection).refuse_pickle(self)

@@ -106,7 +106,7 @@ def trace(
         nc.publish(subject, payload, headers=out)
         while len(reports) < 1 + sum(report.hops for report in reports):
             try:
-                reports.append(model_base.decode(answers.next(deadline.remaining()).payload, Trace))
+                reports.append(model_base.decode(answers.next(deadline.remaining()).data, Trace))
             except TimedOut:
                 if not reports:
                     raise TimedOut(

@@ -26,7 +26,7 @@ _SIZE: Final = f"\r\n{MSG_SIZE}:".encode()
 def lacks_payload(msg: Msg) -> bool:
     """True for an empty message with a header that names another size: the server adds it to what it leaves out."""
     raw = msg.raw_headers
-    if msg.payload or raw is None or _SIZE not in raw:
+    if msg.data or raw is None or _SIZE not in raw:
         return False
     return raw.rpartition(_SIZE)[2].partition(b"\r\n")[0].strip() != b"0"
 
@@ -42,7 +42,7 @@ def payload_of(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT)
     `js` received the message. Raises MessageNotFound if the stream has it no more, PayloadMissing if the look fails.
     """
     if not lacks_payload(message.msg):
-        return message.msg.payload
+        return message.msg.data
     try:
         meta = message.metadata
         stored = from_leader(js.api, meta.stream, {"seq": meta.stream_seq}, timeout)
@@ -58,7 +58,7 @@ def payload_of(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT)
 def fill(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> bytes:
     """Put the payload into the message; see `payload_of`."""
     payload = payload_of(js, message, timeout)
-    message.msg = msgspec.structs.replace(message.msg, payload=payload)
+    message.msg = msgspec.structs.replace(message.msg, data=payload)
     return payload
 
 

@@ -257,7 +257,7 @@ class KeyValue:
             self._not_found(key)
         if not revision.isdigit():
             self._refused(key, reply)
-        return KeyValueEntry(self.bucket, key, reply.payload, int(revision), operation, 0, stamp)
+        return KeyValueEntry(self.bucket, key, reply.data, int(revision), operation, 0, stamp)
 
     def _from_leader(self, key: str, revision: int | None, deadline: Deadline) -> KeyValueEntry:
         subject = self._prefix + key
@@ -286,7 +286,7 @@ class KeyValue:
         status = reply.status
         if status is not None and status.code == 404:
             self._not_found(key)
-        raise BadResponse(f"reading {key!r} from bucket {self.bucket!r} was answered with {status}", reply.payload)
+        raise BadResponse(f"reading {key!r} from bucket {self.bucket!r} was answered with {status}", reply.data)
 
     def _not_found(self, key: str) -> NoReturn:
         raise KeyNotFound(f"key not found: {key!r} in bucket {self.bucket!r}", self.bucket, key) from None

@@ -38,4 +38,4 @@ def call(
     """
     payload = codecs.payload_of(codec, value)
     reply = check_response(nc.request(subject, payload, headers=headers, timeout=timeout, cancel=cancel))
-    return codecs.decode(codec, reply.payload, decode, subject=subject)
+    return codecs.decode(codec, reply.data, decode, subject=subject)

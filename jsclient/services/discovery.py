@@ -71,7 +71,7 @@ def _answers(
     try:
         for message in nc.request_many(subject, timeout=timeout, stall=stall):
             try:
-                found = msgspec.json.decode(message.payload, type=prepared(kind))
+                found = msgspec.json.decode(message.data, type=prepared(kind))
             except BAD_JSON as error:
                 log.warning("not an answer of a service on %s: %s", subject, error)
                 continue

@@ -52,7 +52,7 @@ class Request:
     @property
     def data(self) -> bytes:
         """The payload."""
-        return self.message.payload
+        return self.message.data
 
     @property
     def headers(self) -> Headers:
@@ -67,7 +67,7 @@ class Request:
     def json(self) -> Any:
         """The payload as JSON; anything else raises ServiceError 400, which answers the request if not caught."""
         try:
-            return msgspec.json.decode(self.message.payload)
+            return msgspec.json.decode(self.message.data)
         except BAD_JSON as error:
             raise ServiceError("400", f"the request is not JSON: {error}") from error
 
@@ -197,7 +197,7 @@ def check_response(message: Msg) -> Msg:
     try:
         headers = message.headers
     except MalformedHeaders as error:
-        raise ServiceError("", f"the headers of the answer cannot be read: {error.what}", message.payload) from error
+        raise ServiceError("", f"the headers of the answer cannot be read: {error.what}", message.data) from error
     if ERROR_CODE_HEADER in headers:
-        raise ServiceError(headers[ERROR_CODE_HEADER], headers.get(ERROR_HEADER) or "", message.payload)
+        raise ServiceError(headers[ERROR_CODE_HEADER], headers.get(ERROR_HEADER) or "", message.data)
     return message

@@ -72,7 +72,7 @@ class Ear:
         found: list[Report] = []
         while self._subscription is not None:
             try:
-                found.append(msgspec.json.decode(self._subscription.next(timeout=0).payload, type=prepared(Report)))
+                found.append(msgspec.json.decode(self._subscription.next(timeout=0).data, type=prepared(Report)))
             except (errors.JsClientError, StopIteration):
                 break
             except msgspec.MsgspecError:

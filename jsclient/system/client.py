@@ -45,7 +45,7 @@ class Events:
             message = self._subscription.next(self._timeout)
         except errors.TimedOut:
             raise StopIteration from None
-        return message.subject, decode_event(message.payload)
+        return message.subject, decode_event(message.data)
 
     def close(self) -> None:
         self._subscription.close()
@@ -105,7 +105,7 @@ class SystemClient:
         """The answers of servers. Strangers can answer, too: the client logs anything else and leaves it out."""
         for message in self.nc.request_many(f"{_ALL}.{endpoint}", body, timeout=deadline.remaining()):
             try:
-                yield sort_answer(message.payload, kind, key)
+                yield sort_answer(message.data, kind, key)
             except errors.BadResponse as error:
                 log.warning("%s", errors.brief(error))
 
@@ -149,7 +149,7 @@ class SystemClient:
             return Gathered((), (Refusal(target.id, target.name, 503, f"has no {endpoint}"),))
         except errors.RequestTimeout:
             return Gathered((), (), (target.name,))
-        one = sort_answer(reply.payload, kind)
+        one = sort_answer(reply.data, kind)
         return Gathered((), (one,)) if isinstance(one, Refusal) else Gathered((one,))
 
     @staticmethod

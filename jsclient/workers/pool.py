@@ -352,7 +352,7 @@ class WorkerPool(Taker):
         worker.calls += calls
         worker.spent += seconds
         if worker.calls >= SAMPLE or worker.spent >= SAMPLE_SECONDS:
-            self._prefetch.sample(worker, len(message.msg.payload))
+            self._prefetch.sample(worker, len(message.msg.data))
 
     # --- looking at it ----------------------------------------------------------------------------------
 

@@ -78,8 +78,8 @@ def test_publish_fetch_and_ack(url: str) -> None:
 
 
 def test_request_and_reply(url: str) -> None:
-    with jsclient.connect(url) as nc, nc.subscribe("echo", lambda message: message.respond(message.payload)):
-        assert nc.request("echo", b"hello", timeout=10).payload == b"hello"
+    with jsclient.connect(url) as nc, nc.subscribe("echo", lambda message: message.respond(message.data)):
+        assert nc.request("echo", b"hello", timeout=10).data == b"hello"
 
 
 def if_it_listens(url: str) -> jsclient.Connection | None:

@@ -46,7 +46,7 @@ def discarded(js: JetStream, stream: str) -> float:
     with js.nc.subscribe(inbox, pending_messages=1 << 20, pending_bytes=1 << 31) as chunks:
         start = time.perf_counter()
         js.api.request(f"STREAM.SNAPSHOT.{stream}", request)
-        while (chunk := chunks.next(30)).payload:
+        while (chunk := chunks.next(30)).data:
             if chunk.reply:
                 js.nc.publish(chunk.reply)
         return time.perf_counter() - start

@@ -213,7 +213,7 @@ def test_expiry_leads_to_a_reconnect_with_fresh_credentials(jwt_server: NatsServ
         assert isinstance(disconnects.get(timeout=10), errors.AuthExpired)
         wait_until(lambda: nc.stats().reconnects == 1 and nc.is_connected)
         nc.publish("after", b"still here")
-        assert subscription.next(timeout=5).payload == b"still here"
+        assert subscription.next(timeout=5).data == b"still here"
         assert len(made) == 2
 
 

@@ -151,7 +151,7 @@ def test_pairs_are_headers_too(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         sub = nc.subscribe("pairs", callback=lambda m: m.respond(m.headers["a"]))
         assert sub.subject == "pairs"
-        assert nc.request("pairs", headers=iter([("a", "1")])).payload == b"1"  # type: ignore[arg-type]
+        assert nc.request("pairs", headers=iter([("a", "1")])).data == b"1"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prefix", BAD_PREFIXES, ids=repr)

@@ -26,7 +26,7 @@ def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
 
 
 def take(subscription: jsclient.Subscription) -> list[bytes]:
-    return [subscription.next(timeout=0).payload for _ in range(subscription.pending)]
+    return [subscription.next(timeout=0).data for _ in range(subscription.pending)]
 
 
 # --- messages
@@ -38,7 +38,7 @@ def test_payloads_round_trip(nc: jsclient.Connection, payload: bytes | str) -> N
     nc.publish("payload", payload)
     expected = payload.encode() if isinstance(payload, str) else payload
     message = subscription.next(timeout=10)
-    assert message.payload == expected
+    assert message.data == expected
     assert (message.subject, message.reply, dict(message.headers)) == ("payload", "", {})
 
 
@@ -86,16 +86,16 @@ def test_unsubscribe_after_what_was_received(nc: jsclient.Connection) -> None:
     for number in range(1, 6):
         nc.publish("later", b"%d" % number)
     nc.flush()
-    assert [message.payload for message in subscription] == [b"1", b"2"]
+    assert [message.data for message in subscription] == [b"1", b"2"]
 
 
 # --- requests
 
 
 def test_request(nc: jsclient.Connection) -> None:
-    nc.subscribe("add", lambda message: message.respond(message.payload + b"!", headers={"A": "b"}))
+    nc.subscribe("add", lambda message: message.respond(message.data + b"!", headers={"A": "b"}))
     reply = nc.request("add", b"hello", headers={"X": "y"})
-    assert reply.payload == b"hello!"
+    assert reply.data == b"hello!"
     assert reply.headers is not None
     assert reply.headers["A"] == "b"
 
@@ -121,7 +121,7 @@ def test_a_late_reply_reaches_nobody(nc: jsclient.Connection) -> None:
     first = asked.get(timeout=5)
     nc.subscribe("quick", lambda message: message.respond(b"quick"))
     first.respond(b"too late")
-    assert nc.request("quick", timeout=5).payload == b"quick"
+    assert nc.request("quick", timeout=5).data == b"quick"
 
 
 def test_request_many(nc: jsclient.Connection) -> None:
@@ -131,10 +131,10 @@ def test_request_many(nc: jsclient.Connection) -> None:
         message.respond(b"")
 
     nc.subscribe("many", answer)
-    by_count = [message.payload for message in nc.request_many("many", max_messages=3)]
-    by_sentinel = [message.payload for message in nc.request_many("many", sentinel=jsclient.empty_payload)]
-    by_stall = [message.payload for message in nc.request_many("many", stall=0.1)]
-    by_time = [message.payload for message in nc.request_many("many", timeout=0.3)]
+    by_count = [message.data for message in nc.request_many("many", max_messages=3)]
+    by_sentinel = [message.data for message in nc.request_many("many", sentinel=jsclient.empty_payload)]
+    by_stall = [message.data for message in nc.request_many("many", stall=0.1)]
+    by_time = [message.data for message in nc.request_many("many", timeout=0.3)]
     five = [b"%d" % number for number in range(5)]
     assert by_count == five[:3]
     assert by_sentinel == five
@@ -146,7 +146,7 @@ def test_request_many(nc: jsclient.Connection) -> None:
 def test_the_inbox_prefix_is_used_for_every_inbox(server: NatsServer) -> None:
     with jsclient.connect(server.url, inbox_prefix="_MINE.app") as nc:
         nc.subscribe("ask", lambda message: message.respond(message.reply))
-        assert nc.request("ask").payload.startswith(b"_MINE.app.")
+        assert nc.request("ask").data.startswith(b"_MINE.app.")
         assert nc.new_inbox().startswith("_MINE.app.")
         assert engine_of(nc).open_inbox().subject.startswith("_MINE.app.")
         assert len(nc.new_inbox().rsplit(".", 1)[1]) == 22
@@ -198,7 +198,7 @@ def test_permission_errors_reach_the_waiting_call(strict_server: NatsServer) -> 
         assert isinstance(told.get(timeout=5), errors.PermissionViolation)
         fine = nc.subscribe("open.fine")
         nc.publish("open.fine", b"x")
-        assert fine.next(timeout=5).payload == b"x"
+        assert fine.next(timeout=5).data == b"x"
         assert nc.stats().reconnects == 0
 
 

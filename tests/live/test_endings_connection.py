@@ -374,7 +374,7 @@ def test_a_drain_waits_for_the_requests_of_a_service(server: NatsServer, other: 
     assert started.wait(5)
     threading.Timer(0.1, release.set).start()
     nc.drain(timeout=10)
-    assert [inbox.next(5).payload for inbox in asked] == [b"0", b"1", b"2", b"3", b"4"]  # type: ignore[union-attr]
+    assert [inbox.next(5).data for inbox in asked] == [b"0", b"1", b"2", b"3", b"4"]  # type: ignore[union-attr]
     assert service.wait(timeout=5)
     assert service.error is None
 

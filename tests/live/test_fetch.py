@@ -448,7 +448,7 @@ def test_bytes_of_a_pull_that_are_used_up_exactly_end_no_fetch(js: JetStream, wa
     for _ in range(9):
         js.publish("f.a", b"x" * 60_000)
     message = js.create_consumer("F", ConsumerConfig(durable_name="D")).fetch(1)[0].msg
-    size = len(message.raw_subject) + len(message.raw_reply or b"") + len(message.payload)
+    size = len(message.raw_subject) + len(message.raw_reply or b"") + len(message.data)
     consumer = durable(js, max_bytes=4 * size)
     batch = consumer.fetch(8, timeout=5) if waits else consumer.fetch_no_wait(8)
     assert (len(batch), batch.ended) == (8, Ended.COMPLETE)

@@ -50,7 +50,7 @@ def test_publishing_while_disconnected_is_bounded(server: NatsServer) -> None:
             assert time.monotonic() - started < 0.5
             proxy.accept()
             for number in range(accepted):
-                assert subscription.next(timeout=20).payload.startswith(b"%06d" % number)
+                assert subscription.next(timeout=20).data.startswith(b"%06d" % number)
 
 
 def test_no_buffer_means_failing_at_once(server: NatsServer) -> None:

@@ -42,7 +42,7 @@ def test_future(js: JetStream) -> None:
     assert future.done()
     assert future.exception() is None
     assert future.result() is ack
-    assert (future.msg.subject, future.msg.payload, future.msg_id) == ("s.a", b"hello", "1")
+    assert (future.msg.subject, future.msg.data, future.msg_id) == ("s.a", b"hello", "1")
     assert future.msg.headers == jsclient.Headers({"A": "b", "Nats-Msg-Id": "1"})
     assert js.publish_async("s.a", b"hello", msg_id="1").result(5).duplicate
     assert "s.a" in repr(future)
@@ -115,7 +115,7 @@ def test_callbacks(js: JetStream) -> None:
     assert all(name.startswith("jsclient-events") for _, name in called)
     assert acked == [future]
     assert failed[0][0] is bad
-    assert failed[0][0].msg.payload == b"x"
+    assert failed[0][0].msg.data == b"x"
     assert isinstance(failed[0][1], errors.StreamMismatch)
 
 

@@ -374,7 +374,7 @@ def test_link_listeners_and_inboxes_hear_of_the_link(proxy: Proxy) -> None:
         nc.publish(inbox.subject, b"after")
         items = [inbox.next(timeout=5) for _ in range(4)]
         assert items[1:3] == [LinkEvent.DISCONNECTED, LinkEvent.RECONNECTED]
-        assert [items[0].payload, items[3].payload] == [b"before", b"after"]  # type: ignore[union-attr]
+        assert [items[0].data, items[3].data] == [b"before", b"after"]  # type: ignore[union-attr]
         assert [heard.get(timeout=2) for _ in range(2)] == [LinkEvent.DISCONNECTED, LinkEvent.RECONNECTED]
 
 

@@ -48,7 +48,7 @@ def works(url: str, **options: Any) -> None:
     with jsclient.connect(url, **options) as nc:
         subscription = nc.subscribe("echo")
         nc.publish("echo", b"x" * 100_000)
-        assert len(subscription.next(timeout=10).payload) == 100_000
+        assert len(subscription.next(timeout=10).data) == 100_000
 
 
 def refused(url: str, **options: Any) -> str:
@@ -403,12 +403,12 @@ def test_two_threads_and_a_reader(tls_server: NatsServer, ours: TLSOptions, full
             ended = 0
             while ended < len(sent):
                 message = source.next(timeout=30)
-                name, number = message.payload[:1], message.payload[1:9]
+                name, number = message.data[:1], message.data[1:9]
                 if not number:
                     ended += 1
                     continue
                 assert int(number) == counts[name]
-                assert len(message.payload) == SIZES[int(number) % len(SIZES)]
+                assert len(message.data) == SIZES[int(number) % len(SIZES)]
                 counts[name] += 1
 
         timer = threading.Timer(seconds, stop.set)

@@ -56,7 +56,7 @@ def works(url: str, **options: Any) -> None:
             nc.publish("echo.x", payload, headers={"Size": str(len(payload))})
         for payload in payloads:
             message = subscription.next(timeout=20)
-            assert message.payload == payload
+            assert message.data == payload
             assert message.headers is not None
             assert message.headers["Size"] == str(len(payload))
         nc.flush()
@@ -73,7 +73,7 @@ def test_compression(ws_server: NatsServer) -> None:
             nc.flush()
             up, down = proxy.up.bytes, proxy.down.bytes
             nc.publish("echo", b"a" * 1_000_000)
-            assert subscription.next(timeout=10).payload == b"a" * 1_000_000
+            assert subscription.next(timeout=10).data == b"a" * 1_000_000
             assert proxy.up.bytes - up < 50_000
             assert proxy.down.bytes - down < 50_000
     works(ws_server.websocket_url, ws_compression=True)
@@ -231,7 +231,7 @@ def test_reconnect(ws_server: NatsServer) -> None:
                 wait_until(lambda count=count: nc.stats().reconnects == count and nc.is_connected)  # type: ignore[misc]
                 nc.flush()  # a server that drops us before it has served us is left alone for two seconds
             nc.publish("after", b"still here")
-            while subscription.next(timeout=5).payload != b"still here":
+            while subscription.next(timeout=5).data != b"still here":
                 pass
 
 

@@ -319,7 +319,7 @@ def test_times_beyond_what_the_system_counts(server: NatsServer) -> None:
             nc.subscribe("echo", lambda message: message.respond(b"1"))
             nc.flush()
             nc.flush(long)
-            assert nc.request("echo", timeout=long).payload == b"1"
+            assert nc.request("echo", timeout=long).data == b"1"
             nc.publish("echo", b"x" * 900_000)
             nc.drain(long)
 

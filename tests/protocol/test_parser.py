@@ -177,7 +177,7 @@ def test_a_broken_header_block_is_an_error_of_its_message_only(block: bytes) -> 
 def test_more_different_sizes_than_the_table_holds() -> None:
     sizes = range(4200)
     data = b"".join(b"MSG a 1 %d\r\n%b\r\n" % (size, b"x" * size) for size in sizes)
-    assert [len(event.payload) for event in parse([data])] == list(sizes)
+    assert [len(event.data) for event in parse([data])] == list(sizes)
 
 
 def test_what_is_held_is_completed_by_its_rest() -> None:
@@ -220,7 +220,7 @@ def test_a_large_message_among_small_ones() -> None:
     small, large = b"MSG a 1 2\r\nxy\r\n", b"MSG a 1 5000\r\n%b\r\n" % (b"z" * 5000)
     for _ in range(3):
         assert len(parser.feed(small * 1000)) == 1000
-        sizes = [len(event.payload) for event in parser.feed(small * 100 + large + small) if isinstance(event, Msg)]
+        sizes = [len(event.data) for event in parser.feed(small * 100 + large + small) if isinstance(event, Msg)]
         assert sizes == [2] * 100 + [5000, 2]
 
 

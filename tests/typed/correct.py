@@ -64,7 +64,7 @@ def connect_in_many_ways() -> None:
 def core(nc: jsclient.Connection) -> None:
     for payload in (b"bytes", bytearray(b"array"), memoryview(b"view"), "text"):
         nc.publish("greet.joe", payload)
-        nc.request("help", payload, timeout=1).payload.decode()
+        nc.request("help", payload, timeout=1).data.decode()
     nc.publish("a", b"", headers={"A": "1", "B": ["2", "3"]}, reply="b")
     with nc.subscribe("greet.*", queue="workers") as subscription:
         message = subscription.next(timeout=1)
@@ -72,7 +72,7 @@ def core(nc: jsclient.Connection) -> None:
         message.respond(text.encode())
     nc.subscribe("greet.>", callback=lambda message: None).close()
     for reply in nc.request_many("help", b"", timeout=1, max_messages=3):
-        print(reply.payload)
+        print(reply.data)
 
 
 def manage(js: JetStream) -> None:

@@ -13,7 +13,7 @@ class Sink:
         self.calls: list[tuple[list[bytes], int]] = []
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
-        self.calls.append(([message.payload for message in messages], nbytes))
+        self.calls.append(([message.data for message in messages], nbytes))
 
 
 def message(sid: bytes, payload: bytes) -> Msg:

@@ -220,7 +220,7 @@ def test_messages_of_a_fetch_that_is_interrupted_go_back() -> None:
 
 def test_a_pinned_fetch_counts_its_bytes() -> None:
     plain = one()
-    pinned = Msg(b"s", b"1", plain.raw_reply, plain.payload, b"NATS/1.0\r\nNats-Pin-Id: pin\r\n\r\n")
+    pinned = Msg(b"s", b"1", plain.raw_reply, plain.data, b"NATS/1.0\r\nNats-Pin-Id: pin\r\n\r\n")
     connection = Answering(pinned)
     source = Source(connection, "P")  # type: ignore[arg-type]
     batch = fetch(connection, PullTerms(group="g"), source, max_bytes=100)

@@ -127,7 +127,7 @@ def test_metadata_is_a_value() -> None:
 
 def test_a_message_shows_what_came() -> None:
     msg = message(headers=b"NATS/1.0\r\nA: b\r\n\r\n")
-    assert (msg.subject, msg.data, msg.payload, msg.reply) == ("s.a", b"hello", b"hello", V1.decode())
+    assert (msg.subject, msg.data, msg.data, msg.reply) == ("s.a", b"hello", b"hello", V1.decode())
     assert msg.headers is not None
     assert msg.headers["A"] == "b"
     assert msg.metadata is msg.metadata

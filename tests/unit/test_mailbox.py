@@ -33,7 +33,7 @@ def test_takes_in_order_and_times_out() -> None:
     mailbox = Mailbox(10, 1000)
     put(mailbox, message(number=1), message(number=2))
     taken: list[Any] = [mailbox.get(0), mailbox.get(1)]
-    assert [item.payload for item in taken] == [b"1", b"2"]
+    assert [item.data for item in taken] == [b"1", b"2"]
     assert mailbox.get(0) is None
     assert mailbox.get(0.01) is None
     assert not mailbox._waiters
@@ -48,7 +48,7 @@ def test_drops_the_new_and_reports_once_per_episode() -> None:
     mailbox.take()
     assert put(mailbox, message(number=7))
     assert put(mailbox, message(number=8)), "still the same episode: the taker has not caught up"
-    assert [mailbox.take().payload for _ in range(4)] == [b"1", b"2", b"3", b"7"]  # type: ignore[union-attr]
+    assert [mailbox.take().data for _ in range(4)] == [b"1", b"2", b"3", b"7"]  # type: ignore[union-attr]
     assert put(mailbox, message(number=9))
     put(mailbox, *[message(number=n) for n in range(3)])
     assert not put(mailbox, message(number=10)), "a new episode"
@@ -120,7 +120,7 @@ def test_close_lets_takers_have_the_rest() -> None:
     mailbox = Mailbox()
     put(mailbox, message(number=1))
     mailbox.close(errors.SubscriptionClosed("over"))
-    assert mailbox.get(1).payload == b"1"  # type: ignore[union-attr]
+    assert mailbox.get(1).data == b"1"  # type: ignore[union-attr]
     for call in (mailbox.take, lambda: mailbox.get(1), lambda: mailbox.get(0)):
         with pytest.raises(errors.SubscriptionClosed, match="over"):
             call()
@@ -174,7 +174,7 @@ def test_wake_wakes_all_waiters_and_who_comes_too_late_to_hear_it() -> None:
     put(mailbox, message(number=1))
     item = mailbox.get(None)
     assert item is not None
-    assert item.payload == b"1"
+    assert item.data == b"1"
     assert mailbox.get(None) is WAKE
 
 
@@ -182,7 +182,7 @@ def test_one_message_wakes_one_taker() -> None:
     mailbox = Mailbox()
     _, results = blocked_takers(mailbox, 3)
     put(mailbox, message(number=1))
-    assert results.get(timeout=2).payload == b"1"
+    assert results.get(timeout=2).data == b"1"
     wait_until(lambda: len(mailbox._waiters) == 2)  # another one may have looked and parked again
     assert results.empty()
     mailbox.close(errors.SubscriptionClosed("over"))
@@ -194,8 +194,8 @@ def test_no_wake_up_is_lost_among_many_takers() -> None:
     got: list[list[int]] = [[] for _ in range(takers)]
 
     def take(mine: list[int]) -> None:
-        while (item := mailbox.get(10)) is not None and item.payload != b"end":
-            mine.append(int(item.payload))
+        while (item := mailbox.get(10)) is not None and item.data != b"end":
+            mine.append(int(item.data))
 
     threads = [start(take, mine) for mine in got]
     for n in range(0, total, 10):
@@ -247,6 +247,6 @@ def test_items_past_the_limits_travel_in_order() -> None:
     mailbox = Mailbox(1, 1000)
     put(mailbox, message(number=1))
     mailbox.put("event")
-    assert mailbox.take().payload == b"1"  # type: ignore[union-attr]
+    assert mailbox.take().data == b"1"  # type: ignore[union-attr]
     assert mailbox.take() == "event"
     assert mailbox.pending_bytes() == 0

@@ -30,7 +30,7 @@ class Rig:
 
 def one(sequence: int, headers: bytes | None = None) -> Msg:
     plain = message(Stored(sequence, 100), sequence, 0)
-    return Msg(b"s", b"1", plain.raw_reply, plain.payload, headers)
+    return Msg(b"s", b"1", plain.raw_reply, plain.data, headers)
 
 
 @pytest.mark.parametrize("looped", [True, False])

@@ -49,7 +49,7 @@ def js_of(*answers: Any) -> Any:
         found = left.pop(0)
         if isinstance(found, Exception):
             raise found
-        return SimpleNamespace(payload=found)
+        return SimpleNamespace(data=found)
 
     class Line:
         """A connection and its engine in one."""

@@ -102,7 +102,7 @@ def finish(made: Reading, inbox: Any) -> list[bytes]:
     reader.join()
     if failures:
         raise failures[0]
-    return [item.payload for item in inbox.mailbox.items]
+    return [item.data for item in inbox.mailbox.items]
 
 
 # --- a reply --------------------------------------------------------------------------------------------
@@ -254,8 +254,8 @@ def collecting() -> Collector:
 
 def collected(collector: Collector) -> list[bytes]:
     """What it has, and what it was given and has not looked at."""
-    came = {int(item.payload): item for item in collector.came}
-    return [item.payload for _, item in sorted({**came, **collector.replies}.items())]
+    came = {int(item.data): item for item in collector.came}
+    return [item.data for _, item in sorted({**came, **collector.replies}.items())]
 
 
 def read_replies(made: Reading, collector: Collector) -> None:
@@ -312,7 +312,7 @@ def test_messages_go_to_the_mailbox_whatever_the_chunking() -> None:
         taken: list[bytes] = []
         while made._stream.chunks and not made.left:  # type: ignore[attr-defined]
             taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
-            taken += [item.payload for item in inbox.mailbox.items]
+            taken += [item.data for item in inbox.mailbox.items]
             inbox.mailbox.items.clear()
         taken += finish(made, inbox)
         assert taken == [b"%d" % number for number in range(20)]
@@ -454,7 +454,7 @@ def test_ctrl_c_at_any_line_loses_and_doubles_no_message(before: int) -> None:
         inbox.mailbox.items.clear()
         more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         assert not made.lock._is_owned(), struck_at
-        assert [item.payload for item in here] + finish(made, inbox) == EXPECTED, number
+        assert [item.data for item in here] + finish(made, inbox) == EXPECTED, number
         if not more:
             break
         number += 1
@@ -514,7 +514,7 @@ def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -
             more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         if reader:
             assert not made.lock._is_owned(), struck_at
-            assert [item.payload for item in inbox.mailbox.items] == reader, number
+            assert [item.data for item in inbox.mailbox.items] == reader, number
             assert collected(collector) + reader == EXPECTED, number
         else:
             assert collected(collector) + finish(made, inbox) == EXPECTED, number
@@ -542,7 +542,7 @@ def test_a_borrower_who_does_not_look_any_more_loses_his_turn(monkeypatch: pytes
         if not more:
             break
         assert not made.lock._is_owned(), struck_at
-        assert [item.payload for item in inbox.mailbox.items] == reader == EXPECTED, struck_at
+        assert [item.data for item in inbox.mailbox.items] == reader == EXPECTED, struck_at
         assert not made.seat._is_owned(), struck_at
         number += 1
     assert number > 50
@@ -574,7 +574,7 @@ def test_a_borrower_that_is_slow_keeps_its_turn(monkeypatch: pytest.MonkeyPatch)
     for thread in (borrower, reader):
         thread.join(5)
         assert not thread.is_alive()
-    assert [item.payload for item in inbox.mailbox.items] == [b"0"]
+    assert [item.data for item in inbox.mailbox.items] == [b"0"]
     assert not made.left
 
 

@@ -67,8 +67,8 @@ def test_replies_find_their_request() -> None:
     assert first[1].startswith(PREFIX)
     assert first[1] != second[1]
     made.deliver([reply(second[1], b"2"), reply(first[1], b"1"), reply(PREFIX + b"999", b"?")], 0)
-    assert first[2].get_nowait().payload == b"1"
-    assert second[2].get_nowait().payload == b"2"
+    assert first[2].get_nowait().data == b"1"
+    assert second[2].get_nowait().data == b"2"
     assert first[2].empty()
 
 
@@ -76,7 +76,7 @@ def test_a_rewritten_reply_is_meant_for_the_only_request() -> None:
     made = requests()
     token, _, ticket = begin(made, "a")
     made.deliver([reply(b"imported.subject", b"x")], 0)
-    assert ticket.get_nowait().payload == b"x"
+    assert ticket.get_nowait().data == b"x"
     begin(made, "b")
     made.deliver([reply(b"imported.subject", b"x")], 0)
     assert ticket.empty(), "with two under way it cannot be told"
@@ -181,7 +181,7 @@ def test_replies_of_many_requests_wake_once_and_leave_nothing_behind() -> None:
         [b"a", b"b", b"c"], b"+ACK", Deadline(5), lambda frame, _: posted.append(frame), read
     )
     assert ended is None
-    assert [replies[number].payload for number in range(3)] == [
+    assert [replies[number].data for number in range(3)] == [
         frame.split(PREFIX)[1].split(b" ")[0] for frame in posted[0].split(b"PUB ")[1:]
     ]
 

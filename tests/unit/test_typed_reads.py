@@ -21,7 +21,7 @@ class Numbers(Consumer):
 
     def message(self, sequence: int, **options: Any) -> Any:
         found = super().message(sequence, **options)
-        found.msg.payload = b"no number" if sequence % 3 == 0 else b"%d" % sequence
+        found.msg.data = b"no number" if sequence % 3 == 0 else b"%d" % sequence
         return found
 
 

@@ -67,7 +67,7 @@ def decode(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
 
     def by_hand(messages: Iterable[Any]) -> None:
         for message in messages:
-            decoder(message.msg.payload)
+            decoder(message.msg.data)
 
     def typed(messages: Iterable[Any]) -> None:
         for message in messages:
@@ -77,7 +77,7 @@ def decode(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
     for _ in range(TURNS):
         for loop in least:
             with received(stream, count, values=loop is typed) as messages:
-                over = [message.msg.payload for message in messages] if loop is alone else messages
+                over = [message.msg.data for message in messages] if loop is alone else messages
                 least[loop] = min(least[loop], seconds(loop, over))
     with received(stream, count, values=True) as messages, timed:
         typed(messages)

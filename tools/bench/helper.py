@@ -64,7 +64,7 @@ class Arrivals:
 
     def deliver(self, messages: list[jsclient.Msg], nbytes: int) -> None:
         now = time.monotonic_ns()
-        self.times += [(now - int(message.payload)) / 1e9 for message in messages]
+        self.times += [(now - int(message.data)) / 1e9 for message in messages]
         if len(self.times) >= self._count:
             self.complete.set()
 
@@ -80,7 +80,7 @@ class Echo:
 
     def deliver(self, messages: list[jsclient.Msg], nbytes: int) -> None:
         for message in messages:
-            engine_of(self._nc).post(pub(pub_start(message.raw_reply or b""), message.payload))
+            engine_of(self._nc).post(pub(pub_start(message.raw_reply or b""), message.data))
         engine_of(self._nc).flush_outbox()
 
     def link_event(self, event: object) -> None:

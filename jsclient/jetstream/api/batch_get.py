@@ -163,7 +163,7 @@ def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tu
                 return messages, answer
             parts = stored_messages.taken_apart(answer)
             check_follows(parts.previous, previous)
-            messages.append(stored_messages.from_parts(parts, answer.payload))
+            messages.append(stored_messages.from_parts(parts, answer.data))
             previous = parts.sequence
             if parts.pending is None:
                 raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")

@@ -141,7 +141,7 @@ class Api:
         while True:
             message = self.request_raw(operation, body, timeout=deadline, read=read, every=every)
             try:
-                plain = check_error(message.payload)
+                plain = check_error(message.data)
             except JetStreamTemporarilyUnavailable as error:
                 # A cluster between two leaders says so at once.
                 if not read or error.err_code != NO_LEADER or deadline.at_most(RETRY_WAIT) < RETRY_WAIT:
@@ -174,7 +174,7 @@ class Api:
             if permits is not None:
                 permits.put(None)
         if self.on_response is not None:
-            _trace(self.on_response, subject, message.payload, readable(message))
+            _trace(self.on_response, subject, message.data, readable(message))
         return message
 
     def _take_turn(self, permits: queue.SimpleQueue[None], subject: str, deadline: Deadline) -> None:

@@ -72,7 +72,7 @@ def check_status(message: Msg, stream: str) -> None:
 
 def stored_message(message: Msg) -> RawStreamMsg:
     """A direct get's answer; what the server put behind the stored headers is taken out again."""
-    return from_parts(taken_apart(message), message.payload)
+    return from_parts(taken_apart(message), message.data)
 
 
 def taken_apart(message: Msg) -> batch_answers.Parts:
@@ -81,7 +81,7 @@ def taken_apart(message: Msg) -> batch_answers.Parts:
         return batch_answers.parts_of(message)
     except ValueError as error:
         raise BadResponse(
-            f"a direct get was answered without the stream's headers: {brief(error)}", message.payload
+            f"a direct get was answered without the stream's headers: {brief(error)}", message.data
         ) from error
 
 

@@ -275,8 +275,8 @@ class Fetch:
         of them would cost a tenth of a fetch."""
         got = self.messages
         last = got[-1].msg
-        most = max(len(got[0].msg.payload), len(got[len(got) // 2].msg.payload), len(last.payload))
-        return most - len(last.payload) + message_size(last)
+        most = max(len(got[0].msg.data), len(got[len(got) // 2].msg.data), len(last.data))
+        return most - len(last.data) + message_size(last)
 
     def _sync(self) -> None:
         """Tell the credit what has come. Once for many messages: only the pump looks at it."""

@@ -169,19 +169,19 @@ class OrderedMessages(MessageIterator[M]):
                     self.stop()
                 if state.max_bytes:
                     # Summed up before it is added: between reading and writing a count no other thread may run.
-                    size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+                    size = len(item.raw_subject) + len(item.data) + len(item.raw_reply or b"")
                     if item.raw_headers is not None:
                         size += len(item.raw_headers)
                     state.taken_bytes += size
                 decode = self._decode
-                if decode is None or not item.payload:  # perhaps the server left it out
+                if decode is None or not item.data:  # perhaps the server left it out
                     make = self._make
                     message = make(item, self.connection)
                     if message is not None:
                         return message
                 else:
                     try:
-                        return TypedMsg(item, self.connection, True, None, self._values, decode(item.payload))  # type: ignore[return-value]
+                        return TypedMsg(item, self.connection, True, None, self._values, decode(item.data))  # type: ignore[return-value]
                     except Exception:  # reading its value raises
                         return UnreadMsg(item, self.connection, True, None, self._values)  # type: ignore[return-value]
             else:

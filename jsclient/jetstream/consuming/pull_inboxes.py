@@ -202,7 +202,7 @@ class PullInbox:
 
 def message_size(message: Any) -> int:
     """As the server counts it against max_bytes."""
-    size = len(message.raw_subject) + len(message.payload) + len(message.raw_reply or b"")
+    size = len(message.raw_subject) + len(message.data) + len(message.raw_reply or b"")
     return size + len(message.raw_headers) if message.raw_headers is not None else size
 
 

@@ -457,7 +457,7 @@ class WindowPump(Pump[PullState]):
         last = state.take() >= state.check_at and self.reached()
         if state.max_bytes:
             # Summed up before it is added: between reading and writing a count no other thread may run.
-            size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+            size = len(item.raw_subject) + len(item.data) + len(item.raw_reply or b"")
             if item.raw_headers is not None:
                 size += len(item.raw_headers)
             state.taken_bytes += size

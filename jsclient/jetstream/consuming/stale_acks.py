@@ -111,6 +111,6 @@ def _ask(connection: Connection, key: str, deadline: Deadline) -> ConsumerInfo |
         answer = engine_of(connection).request(
             f"{heads.pop()}CONSUMER.INFO.{key}", timeout=deadline.at_most(ASK_TIMEOUT)
         )
-        return model_base.from_wire(check_error(answer.payload), ConsumerInfo)
+        return model_base.from_wire(check_error(answer.data), ConsumerInfo)
     except errors.JsClientError:
         return None

@@ -76,7 +76,7 @@ class Values(Generic[T]):
 
     def failed(self, message: JetStreamMsg, error: Exception) -> errors.DecodeFailed:
         """What reading the value raises."""
-        return codecs.failed_message(error, message.msg.payload, self.type, message.subject, sequence_of(message))
+        return codecs.failed_message(error, message.msg.data, self.type, message.subject, sequence_of(message))
 
     def maker(self) -> Callable[[Msg, Connection], TypedMsg[T]]:
         """The function that makes a typed message of what came. It raises nothing: what cannot be decoded says so when
@@ -84,10 +84,10 @@ class Values(Generic[T]):
         decode, typed, unread = self.decode, TypedMsg, UnreadMsg
 
         def make(msg: Msg, connection: Connection) -> TypedMsg[T]:
-            if not msg.payload and lacks_payload(msg):
+            if not msg.data and lacks_payload(msg):
                 return unread(msg, connection, True, None, self)
             try:
-                return typed(msg, connection, True, None, self, decode(msg.payload))
+                return typed(msg, connection, True, None, self, decode(msg.data))
             except Exception:
                 return unread(msg, connection, True, None, self)
 
@@ -135,7 +135,7 @@ class Values(Generic[T]):
 
         Raises DecodeFailed, and what `payload_of` raises.
         """
-        if message.msg.payload or not lacks_payload(message.msg):
+        if message.msg.data or not lacks_payload(message.msg):
             return message.value  # type: ignore[no-any-return]
         payload = fill(self.js, message, timeout)
         try:

@@ -44,10 +44,10 @@ class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
 
 def value_of(message: Any) -> Any:
     """Decode the payload of a message that was not decoded yet, and keep the value."""
-    if not message.msg.payload and lacks_payload(message.msg):
+    if not message.msg.data and lacks_payload(message.msg):
         raise missing(message)
     try:
-        value = message._value = message._values.decode(message.msg.payload)
+        value = message._value = message._values.decode(message.msg.data)
     except Exception as error:
         raise message._values.failed(message, error) from error
     return value

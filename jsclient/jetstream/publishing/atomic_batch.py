@@ -238,8 +238,8 @@ class AtomicBatch(Generic[V]):
         while True:
             try:
                 reply = first.send()
-                _check_taken(reply.payload)
-                return reply.payload
+                _check_taken(reply.data)
+                return reply.data
             except FAILURES as error:
                 try:
                     first.judge(error)
@@ -249,7 +249,7 @@ class AtomicBatch(Generic[V]):
 
     def _request(self, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> bytes:
         try:
-            return self._engine.request(subject, payload, headers=block, timeout=deadline).payload
+            return self._engine.request(subject, payload, headers=block, timeout=deadline).data
         except (NoResponders, RequestTimeout, ConnectionLost, MaxSubscriptionsExceeded) as error:
             raise self._not_stored(error) from error
 
@@ -333,7 +333,7 @@ class _Commit(Delivery):
         verdict = judge(error, self._expectation, in_doubt=self.in_doubt)
         if verdict is Verdict.AGAIN and self._single:
             return self._pause(error, reply)
-        stream = "" if reply is None else stream_of(reply.payload)
+        stream = "" if reply is None else stream_of(reply.data)
         listen = verdict is Verdict.LISTEN and not self._has_one_leader(stream)
         if listen or verdict is Verdict.DOUBT:
             return self._inquire(Inquiry(self._published, stream, verdict, error), reply)

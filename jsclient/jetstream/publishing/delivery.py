@@ -104,7 +104,7 @@ class Delivery:
         reply = None
         try:
             reply = self.send()
-            return decode_ack(reply.payload)
+            return decode_ack(reply.data)
         except FAILURES as error:
             return self.persist(error, reply)
 
@@ -124,7 +124,7 @@ class Delivery:
             reply = None
             try:
                 reply = self.send()
-                return decode_ack(reply.payload)
+                return decode_ack(reply.data)
             except FAILURES as again:
                 error = again
             except (PermissionViolation, PayloadTooLarge) as refused:
@@ -172,7 +172,7 @@ class Delivery:
                 self.in_doubt = True  # the other copy may come to be stored
                 reply = None  # that is the only answer
             return self._pause(error, reply)
-        stream = "" if reply is None else stream_of(reply.payload)
+        stream = "" if reply is None else stream_of(reply.data)
         if verdict is Verdict.REFUSED or (verdict is Verdict.LISTEN and self._has_one_leader(stream)):
             raise error
         return self._inquire(Inquiry(published, stream, verdict, error), reply)
@@ -230,7 +230,7 @@ class Delivery:
             late = engine_of(self.js.nc).later_reply(reply, deadline.remaining())
             if late is not None:
                 with contextlib.suppress(JetStreamError):
-                    return decode_ack(late.payload)
+                    return decode_ack(late.data)
         return None
 
     # --- sending again --------------------------------------------------------------------------------------------

@@ -328,7 +328,7 @@ class FastBatch(Generic[V]):
                 self._end("has lost its stream")
                 raise self._unknown("nobody takes messages any more (503)")
             raise NoResponders("nobody takes the message (503)", self._subject)
-        payload = item.payload
+        payload = item.data
         try:
             reply = _decode_flow(payload)
             if reply.type == "ack":

@@ -125,7 +125,7 @@ class Publishing(Generic[V]):
         try:
             wait = deadline if block is None or not has_id(block) else Deadline(deadline.at_most(ATTEMPT_TIMEOUT))
             reply = self._request(subject, data, timeout=wait, headers=block, may_go_on=may_go_on)
-            return decode_ack(reply.payload)
+            return decode_ack(reply.data)
         except FAILURES as error:
             js = cast("JetStream", self)
             delivery = Delivery(js, subject, data, block, deadline, retry_attempts, retry_wait, began)

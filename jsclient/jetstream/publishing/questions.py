@@ -102,7 +102,7 @@ class Questions:
         if answer is None:
             self._learned(None)
             return
-        found, name = stream_in(answer.payload)
+        found, name = stream_in(answer.data)
         if found == EXISTS:
             self.ask(f"STREAM.INFO.{name}", b"", self._learned)
 
@@ -110,7 +110,7 @@ class Questions:
         now = time.monotonic()
         if answer is None:
             self.streams.forbidden(now)
-        elif not self.streams.learn(answer.payload, now):
+        elif not self.streams.learn(answer.data, now):
             return
         if self.streams.window(self._asked_for, now) is not None:
             self._asked_window = float("-inf")  # the next subject need not wait
@@ -134,7 +134,7 @@ class Questions:
         self._step(entry, inquiry)
 
     def _counted(self, entry: Entry, inquiry: Inquiry, answer: Msg | None) -> None:
-        if answer is not None and self.streams.learn(answer.payload, time.monotonic()):
+        if answer is not None and self.streams.learn(answer.data, time.monotonic()):
             self._has_one_leader(entry, inquiry)
 
     def _has_one_leader(self, entry: Entry, inquiry: Inquiry) -> bool:

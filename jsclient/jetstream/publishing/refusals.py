@@ -42,12 +42,12 @@ class Refusals:
             self._recovery.questions.answered(token, message)
             return
         status = message.status
-        if status is not None and status.code == 503 and not message.payload:
+        if status is not None and status.code == 503 and not message.data:
             self._no_responders(entry)
             return
-        error = reply_error(message.payload)
+        error = reply_error(message.data)
         if isinstance(error, ApiError):
-            self._refused(entry, error, message.payload)
+            self._refused(entry, error, message.data)
         else:
             self._owner.fail(entry, error)
 
@@ -86,7 +86,7 @@ class Refusals:
         self._asked[subject] = (time.monotonic(), "")
 
         def told(answer: Msg | None) -> None:
-            self._answered(subject, FORBIDDEN if answer is None else names_answer(answer.payload))
+            self._answered(subject, FORBIDDEN if answer is None else names_answer(answer.data))
 
         self._recovery.questions.ask("STREAM.NAMES", names_request(subject), told)
 

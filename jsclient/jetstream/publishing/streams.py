@@ -102,7 +102,7 @@ def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
 
 def _ask(js: JetStream, operation: str, body: bytes, timeout: float, read: Any) -> Any:
     try:
-        return read(engine_of(js.nc).request(js.api.subject(operation), body, timeout=timeout).payload)
+        return read(engine_of(js.nc).request(js.api.subject(operation), body, timeout=timeout).data)
     except PermissionViolation:
         return FORBIDDEN
     except (NoResponders, RequestTimeout, ConnectionLost, JetStreamError):

@@ -198,7 +198,7 @@ class Unacked(ReplySink):
         for message in messages:
             if message.raw_headers is None:
                 try:
-                    ack = decode(message.payload)
+                    ack = decode(message.data)
                 except BAD_JSON:
                     ack = None
                 if ack is not None and ack.seq:

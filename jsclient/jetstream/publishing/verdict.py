@@ -238,7 +238,7 @@ class Inquiry:
         if self.denied:
             stored_messages.check_status(answer, self.stream)
             return stored_messages.stored_message(answer)
-        response = model_base.from_wire(check_error(answer.payload), MessageResponse)
+        response = model_base.from_wire(check_error(answer.data), MessageResponse)
         return stored_messages.from_response(response, self.stream)
 
     def end(self, in_time: bool = True) -> ApiError | PublishUnknown:
