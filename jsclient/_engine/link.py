@@ -60,6 +60,7 @@ class Link:
         self.error: BaseException | None = None  # why it went down; the first reason counts
         self.last_words: tuple[float, BaseException | None] = (0.0, None)  # an -ERR, and when it came
         self.reader: threading.Thread | None = None  # noqa: TID251
+        self.announced = False  # the application knows of it
 
     def line_moves(self, taken: int, unsent: int) -> bool:
         """Once per ping: whether the server has read since the last one. The kernel was full then, and has taken more.

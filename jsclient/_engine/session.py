@@ -124,6 +124,7 @@ class Session:
             self.reconnects += 1
         self.connected.set()
         self.engine.link_announced(first)  # before the reader can announce the end of this link
+        link.announced = True
         reader.start()
         return reader
 
@@ -458,6 +459,7 @@ class Session:
         try:
             if link is not None and link.reader is not None and link.reader is not current:
                 link.reader.join(JOIN_TIMEOUT)
+            if link is not None and link.announced and link.reader is not current:
                 self.link_down(link, None)  # if the reader is late: listeners hear of the loss before the end
             self.connector.join()
         finally:

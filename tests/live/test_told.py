@@ -11,6 +11,7 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, TLSOptions, errors
+from jsclient._engine import session
 from jsclient.testing import (
     Close,
     Expect,
@@ -24,6 +25,7 @@ from jsclient.testing import (
     info_line,
     wait_until,
 )
+from jsclient.threads import Thread
 
 
 def kinds(events: jsclient.ConnectionEvents, until: str) -> list[str]:
@@ -81,6 +83,33 @@ def test_events_beside_callbacks(server: NatsServer) -> None:
         wait_until(lambda: called == ["disconnected", "disconnected"])
         with pytest.raises(errors.ConnectionClosed):
             nc.events()
+
+
+def test_a_close_before_the_reader_of_a_new_link_has_started(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of that link is told before the end."""
+    closing: list[threading.Event] = []
+
+    class Late(Thread):
+        def start(self) -> None:
+            if closing and self.name.startswith("jsclient-reader"):
+                assert closing[0].wait(20)
+            super().start()
+
+    monkeypatch.setattr(session, "Thread", Late)
+    with Proxy(server.port) as proxy:
+        nc = jsclient.connect(proxy.url)
+        events = nc.events()
+        closing.append(threading.Event())
+        proxy.cut()
+        assert kinds(events, "reconnected") == ["disconnected", "reconnected"]
+        closer = threading.Thread(target=nc.close)
+        closer.start()
+        assert kinds(events, "closed") == ["disconnected", "closed"]
+        closing[0].set()
+        closer.join(20)
+        assert not closer.is_alive()
 
 
 def test_an_event_says_why_and_what(server: NatsServer) -> None:
