@@ -7,17 +7,11 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from jsclient import errors
 
-if TYPE_CHECKING:
-    pass
-
-SHORTEST_CONNECT: Final = 0.1
-
 Options = argparse.Namespace
-T = TypeVar("T")
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|ms|[smhdw]))+")

@@ -38,11 +38,17 @@ def handle(message):
 """
 
 SCRIPT = """
-import app, os, sys, jsclient
+import app, os, signal, sys, threading, jsclient
 from jsclient import groups
 from jsclient.jetstream import JetStream
 from jsclient.workers import WorkerPool
 
+def tell():
+    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        threading.Event().wait(0.01)
+    print("it works", flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
 with jsclient.connect(os.environ["NATS_URL"]) as nc:
     js = JetStream(nc)
     if sys.argv[1] == "pool":
@@ -142,10 +148,12 @@ def start(server: NatsServer, js: JetStream, tmp_path: Path) -> Iterator[Start]:
         yield started
 
 
-def begin(js: JetStream, program: Program, messages: int = 2) -> None:
+def begin(js: JetStream, program: Program, messages: int = 2, works: bool = True) -> None:
+    """Its handlers run; `works`: and signals stop it. Before, a signal ends a script as any other."""
     for number in range(messages):
         js.publish(f"jobs.{number}", str(number))
     wait_until(lambda: program.count("begun") == messages, 20)
+    wait_until(lambda: not works or "work" in program.text(), 20)
 
 
 def unacked(js: JetStream) -> int:
@@ -189,7 +197,7 @@ def test_signals_go_on_until_an_idle_worker_has_ended(start: Start, js: JetStrea
     """None of them may strike while a process that has stopped its pool ends: the status would be a failure."""
     with start("worker", 0) as program:
         begin(js, program)
-        wait_until(lambda: program.count("ended") == 2 and "work" in program.text(), 20)
+        wait_until(lambda: program.count("ended") == 2, 20)
         while program.process.poll() is None:
             program.signal(signal.SIGTERM)
             time_passes(0.002, "a manager that does not wait")
@@ -260,14 +268,16 @@ def _children(pid: int) -> list[str]:
 
 
 SLOW_START = """
-import time
+import signal
 from jsclient.cli import worker
 
 make = worker._pool
 
 def slow(*args):
     pool = make(*args)
-    time.sleep(2)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 5)  # if the signal came before the pause
+    signal.pause()
     return pool
 
 worker._pool = slow
@@ -278,7 +288,7 @@ def test_a_signal_while_the_pool_is_made_cuts_off_no_handler(start: Start, js: J
     """Handlers run before the constructor of the pool returns."""
     (tmp_path / "sitecustomize.py").write_text(SLOW_START)
     with start("worker", 1.0) as program:
-        begin(js, program)
+        begin(js, program, works=False)
         program.signal(signal.SIGTERM)
         assert program.wait() == 0, program.text()
         assert program.count("ended") == 2

@@ -47,6 +47,9 @@ class Intake(Protocol):
     halted: bool
     """Asks for nothing more."""
 
+    missed_heartbeats: int
+    paused_until: Paused | None
+
     @property
     def delivered(self) -> int:
         """See `Messages`."""
@@ -146,9 +149,8 @@ class MessageIterator(Taker, Generic[M]):
 
     def _use(self, make: Callable[[Msg, Connection], Any], decode: Callable[[bytes], Any] | None) -> None:
         values = self._values
-        if (
-            values is not None and not values.lazy
-        ):  # holds no reference to this object, which is freed when a loop is left
+        if values is not None and not values.lazy:
+            # It holds no reference to this object, which is freed when a loop is left.
             make, decode = values.sifter(make, partial(tell, self.options.on_error, self.source)), None
         self._make: Callable[[Msg, Connection], M | None] = make
         self._decode = decode
@@ -156,12 +158,12 @@ class MessageIterator(Taker, Generic[M]):
     @property
     def missed_heartbeats(self) -> int:
         """See `Messages`."""
-        raise AssertionError("subclasses say it")
+        return self._intake.missed_heartbeats
 
     @property
     def paused_until(self) -> Paused | None:
         """See `Messages`."""
-        return None
+        return self._intake.paused_until
 
     @property
     def _wants_acks(self) -> bool:

@@ -38,7 +38,7 @@ from jsclient.jetstream.consuming.ordered_sequence import (
     OrderedState,
 )
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, message_size
-from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
+from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource, QuestionLimit
 from jsclient.jetstream.consuming.pump import Told, WindowPump
 from jsclient.jetstream.consuming.typed import Values
@@ -434,14 +434,6 @@ class OrderedMessages(MessageIterator[M]):
         return len(ready), sum(map(message_size, ready))
 
     # --- how it is with it, and the end -------------------------------------------------------------------------
-
-    @property
-    def missed_heartbeats(self) -> int:
-        return self._pump.missed_heartbeats
-
-    @property
-    def paused_until(self) -> Paused | None:
-        return self._pump.paused_until
 
     @property
     def _wants_acks(self) -> bool:

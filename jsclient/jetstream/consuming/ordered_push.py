@@ -248,10 +248,6 @@ class OrderedPushMessages(MessageIterator[M]):
         return item is LinkEvent.RECONNECTED
 
     @property
-    def missed_heartbeats(self) -> int:
-        return self._push.missed_heartbeats
-
-    @property
     def _wants_acks(self) -> bool:
         return False
 

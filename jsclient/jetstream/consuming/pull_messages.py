@@ -15,7 +15,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox
-from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
+from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
 from jsclient.jetstream.consuming.run_out import RunOut
@@ -171,16 +171,6 @@ class PullMessages(MessageIterator[M]):
             self._report(self._running_out.run(deadline))
 
     # --- how it is with it ----------------------------------------------------------------------------------
-
-    @property
-    def missed_heartbeats(self) -> int:
-        """See `Messages`."""
-        return self._pump.missed_heartbeats
-
-    @property
-    def paused_until(self) -> Paused | None:
-        """See `Messages`."""
-        return self._pump.paused_until
 
     @property
     def window(self) -> int:

@@ -128,10 +128,6 @@ class PushMessages(MessageIterator[M]):
                     return message
 
     @property
-    def missed_heartbeats(self) -> int:
-        return self._push.missed_heartbeats
-
-    @property
     def _wants_acks(self) -> bool:
         return bool(self.source.config.ack_policy == "explicit")
 

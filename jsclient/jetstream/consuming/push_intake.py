@@ -17,7 +17,7 @@ from jsclient.durations import Deadline, seconds_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all
-from jsclient.jetstream.consuming.pull_options import ErrorHook
+from jsclient.jetstream.consuming.pull_options import ErrorHook, Paused
 from jsclient.jetstream.consuming.pull_statuses import row_of
 from jsclient.jetstream.consuming.pump import NOTHING, Told, failed, reported
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
@@ -127,6 +127,9 @@ class PushIntake:
     messages calls `take`, `control` for what is no message, and `look` when nothing came. What the application has to
     hear of is returned.
     """
+
+    paused_until: Paused | None = None
+    """None: the server tells only pulls of a pause."""
 
     def __init__(self, source: PushSource, options: PushOptions) -> None:
         self.source = source
