@@ -142,6 +142,19 @@ def test_a_named_partition_is_stored_once_after_the_window(
         publish_partition(rows, options, job="q", batch=1)
 
 
+def test_rows_with_and_without_an_id_are_refused_in_a_named_partition(
+    js: Js, server: NatsServer, stream_name: str
+) -> None:
+    """However far apart they are: an attempt could not find the rows of another one by both kinds of ids."""
+    js.create(stream_name)
+    options = {"servers": server.url, "subject": f"{stream_name}.x"}
+    plain: list[dict[str, Any]] = [{"value": b"%d" % n} for n in range(1500)]
+    named = [{**row, "msg_id": row["value"]} for row in plain]
+    for number, rows in enumerate(([*plain, *named], [*named, *plain], [named[0], plain[1]])):
+        with pytest.raises(JetStreamSparkError, match="a row has no msg_id"):
+            publish_partition(rows, options, job=f"mixed-{number}", batch=1)
+
+
 def test_a_drained_work_queue_gets_a_named_partition_once(stream_name: str) -> None:
     with NatsServer() as server:
         options = {"servers": server.url, "subject": f"{stream_name}.x"}
