@@ -145,8 +145,8 @@ def _record_batches(rows: Iterator[Any], options: SparkOptions) -> Iterator[Any]
 
 def _pairs(lines: bytes) -> list[tuple[str, str]] | None:
     """Header lines of a row as they were made from its columns."""
-    split = [line.partition(":") for line in lines.decode().split("\r\n") if line]
-    return [(name, text.strip()) for name, _, text in split] or None
+    split = [line.partition(": ") for line in lines.decode().split("\r\n") if line]
+    return [(name, text) for name, _, text in split] or None
 
 
 def _grouped(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Iterator[Row]]:

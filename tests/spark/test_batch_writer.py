@@ -107,7 +107,7 @@ def test_bad_options_and_frames_are_refused_early(query: Query, spark: Any) -> N
         write(spark.range(1).selectExpr("'a' AS value"), 0)
 
 
-ROWS = [{"value": b"%d" % (n % 250), "headers": {"N": "1"}} for n in range(500)]
+ROWS = [{"value": b"%d" % (n % 250), "headers": {"N": " 1:1 "}} for n in range(500)]
 
 
 @pytest.mark.parametrize("kind", ["dicts", "batches", "documents"])
