@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import protocol
 from jsclient import checks, errors, handlers, hints
-from jsclient._engine import Engine
 from jsclient._engine.barrier import BARRIER_TIMEOUT, barrier
-from jsclient._engine.engine import LiveEngine, live_engines
+from jsclient._engine.engine import Engine, live_engines
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
@@ -51,7 +50,7 @@ class Connection:
     # stands here as well.
 
     def __init__(self, options: ConnectOptions) -> None:
-        self._engine = LiveEngine(options, self)
+        self._engine = Engine(options, self)
         self._shared = False  # with others of this process: the end of a block does not close it
         if options.instrumentation is not None:
             self.publish = sending(options.instrumentation, "publish", self.publish)  # type: ignore[method-assign]
@@ -78,7 +77,7 @@ class Connection:
         Of a pull consumer with ack policy none it waits, up to 5 s, for all that was asked for (`drain` of iterators).
         A push consumer with ack policy none loses what the server is about to send.
         """
-        self._engine.drain(timeout, wait)
+        self._engine.ending.drain(timeout, wait)
 
     def __enter__(self) -> Connection:
         return self
@@ -88,10 +87,10 @@ class Connection:
             self._engine.close()
         elif self.is_connected:
             with contextlib.suppress(errors.JsClientError):  # what is not sent stays buffered
-                self._engine.rtt(CLOSE_FLUSH)
+                self._engine.asker.rtt(CLOSE_FLUSH)
 
     def __del__(self) -> None:
-        engine: LiveEngine | None = getattr(self, "_engine", None)
+        engine: Engine | None = getattr(self, "_engine", None)
         if engine is not None and not engine.closed:
             engine.ending.abandon(self)
 
@@ -156,12 +155,12 @@ class Connection:
 
         5 seconds by default. Raises FlushTimeout, ConnectionLost if the link went down meanwhile, ConnectionClosed.
         """
-        self._engine.rtt(timeout, cancel=cancel)
+        self._engine.asker.rtt(timeout, cancel=cancel)
 
     @arguments
     def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
         """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
-        return self._engine.rtt(timeout, cancel=cancel)
+        return self._engine.asker.rtt(timeout, cancel=cancel)
 
     # --- JetStream --------------------------------------------------------------------------------------
 
@@ -294,22 +293,23 @@ class Connection:
 
     def force_reconnect(self) -> None:
         """Leave the present server and dial again, as after a link loss."""
-        self._engine.force_reconnect()
+        self._engine.check_usable()
+        self._engine.session.force_reconnect()
 
     @arguments
     def set_servers(self, servers: str | list[str]) -> None:
         """Use these servers from the next connect on; raises ConfigError."""
-        self._engine.set_servers(servers)
+        self._engine.session.pool.replace(servers)
 
     @property
     def servers(self) -> list[str]:
         """The URLs in the pool, discovered ones included, without user information."""
-        return self._engine.servers
+        return [server.url for server in self._engine.session.pool.servers()]
 
     @property
     def discovered_servers(self) -> list[str]:
         """Those of the pool that the cluster has named."""
-        return self._engine.discovered_servers
+        return [server.url for server in self._engine.session.pool.servers() if not server.explicit]
 
     @property
     def connected_url(self) -> str:
@@ -319,17 +319,17 @@ class Connection:
     @property
     def server_info(self) -> protocol.ServerInfo:
         """The last INFO of the server."""
-        return self._engine.server_info
+        return self._engine.session.info
 
     @property
     def client_id(self) -> int:
         """The number that the server has given to the present link."""
-        return self._engine.server_info.client_id
+        return self._engine.session.info.client_id
 
     @property
     def max_payload(self) -> int:
         """Bytes that headers and payload of a message may have; the server may change it at any time."""
-        return self._engine.max_payload
+        return self._engine.encoder.max_payload
 
     # --- being told -------------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ class Connection:
     @property
     def state(self) -> ConnectionState:
         """Where it is in its life."""
-        return self._engine.state
+        return self._engine.session.state
 
     @property
     def is_connected(self) -> bool:
@@ -386,7 +386,7 @@ class Connection:
     @property
     def last_error(self) -> BaseException | None:
         """Why the last link or attempt failed."""
-        return self._engine.last_error
+        return self._engine.session.last_error
 
     def stats(self) -> Statistics:
         """Counters since the connection was made."""
@@ -405,7 +405,7 @@ def _holding(_: Connection, replies: Iterator[Msg]) -> Iterator[Msg]:
     yield from replies
 
 
-def another(engine: LiveEngine) -> Connection:
+def another(engine: Engine) -> Connection:
     """One more for an engine whose Connection is collected."""
     made = Connection.__new__(Connection)
     made._engine, made._shared = engine, False

@@ -21,7 +21,7 @@ from jsclient.states import ConnectionState
 from protocol.frames import Frame, pub, with_reply
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient._engine.requests import Collector
     from jsclient.cancel import Cancel
 
@@ -31,7 +31,7 @@ NO_STATUS: Final = b"NATS/1.0 503"
 class Asker:
     """The calls of a connection that wait for an answer. What waits stands in `requests`, by its token."""
 
-    def __init__(self, engine: LiveEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._timeout = engine.options.request_timeout
         self._outbox = engine.outbox

@@ -11,7 +11,7 @@ from jsclient._engine.takers import SLICE
 from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient._engine.strands import Strand
 
 BARRIER_TIMEOUT: Final = 30.0
@@ -37,7 +37,7 @@ def when_handled(strands: list[Strand], call: Callable[[], None]) -> None:
     passed()
 
 
-def barrier(engine: LiveEngine, call: Callable[[], Any] | None, deadline: Deadline) -> None:
+def barrier(engine: Engine, call: Callable[[], Any] | None, deadline: Deadline) -> None:
     """See `Connection.barrier`."""
     engine.check_usable()
     strands = engine.strands_at_work()

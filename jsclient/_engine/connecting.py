@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
 from jsclient._engine import moving
+from jsclient._engine.happenings import ConnectionEvent
 from jsclient._engine.link import Link, open_link
 from jsclient._engine.reconnect_delay import BACKOFF_MAX
 from jsclient._engine.servers import ServerPool
@@ -19,7 +20,7 @@ from jsclient.threads import Thread, start_all
 from jsclient.urls import Server
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient._engine.session import Session
     from jsclient._transport import Transport
 
@@ -42,7 +43,7 @@ class Connector:
     """Makes the links of a Session: for the first, for each after a loss. The thread hands a link over when it stands,
     and ends."""
 
-    def __init__(self, engine: LiveEngine, options: ConnectOptions, session: Session) -> None:
+    def __init__(self, engine: Engine, options: ConnectOptions, session: Session) -> None:
         self._engine = engine
         self._options = options
         self._session = session
@@ -119,7 +120,7 @@ class Connector:
         if result is not None:
             result.put(error)
         if error is not None and not heard and not self._closing.is_set():
-            self._engine.fail(error)
+            self._engine.ending.fail(error)
 
     def _dial_until_up(self, once: bool) -> BaseException | None:
         """Try servers until a link stands (None) or there is no point in going on (the reason)."""
@@ -172,7 +173,7 @@ class Connector:
                 chosen = self._chosen(choose, others)
             except Exception as error:  # the user's hook: no reason to give the connection up
                 log.exception("the choose hook of the reconnect policy failed")
-                self._engine.choice_failed(error)
+                self._engine.telling.tell(ConnectionEvent("error", error), error, None)
             else:
                 if chosen is not None:
                     return chosen

@@ -12,7 +12,6 @@ from jsclient._engine.connecting import NO_THREAD_PAUSE
 from jsclient._engine.happenings import ConnectionEvent
 from jsclient._engine.link import Link
 from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT
-from jsclient._engine.sinks import BaseSubscription
 from jsclient._engine.takers import Taker
 from jsclient._engine.telling import guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -20,7 +19,7 @@ from jsclient.states import ConnectionState, LinkEvent
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")
@@ -34,7 +33,7 @@ LAST_FLUSH: Final = 0.1
 class Ending:
     """Both ways end in `close_now`, once."""
 
-    def __init__(self, engine: LiveEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._fatal: BaseException | None = None
         self._close_asked = self._drain_asked = False
@@ -103,8 +102,7 @@ class Ending:
         for taker in engine.takers.all():
             guarded(taker.end, self.closed_error())
         for subscription in list(engine.subscriptions.sinks.values()):
-            if isinstance(subscription, BaseSubscription):
-                guarded(subscription.end, self.closed_error())
+            guarded(subscription.end, self.closed_error())
         engine.telling.link_event(LinkEvent.CLOSED)
 
     def _hand_back(self) -> list[bytes]:
@@ -252,7 +250,7 @@ class Ending:
     def _flush_draining(self, timeout: float | None) -> errors.DrainTimeout | None:
         engine = self._engine
         try:
-            engine.flush(timeout)
+            engine.asker.rtt(timeout)
         except (errors.TimedOut, errors.NatsConnectionError) as error:
             kept = len(engine.outbox.frames)
             lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""

@@ -1,7 +1,7 @@
 """The engine of a Connection: its parts, and what they tell each other.
 
     callers -> Asker, Encoder -> Outbox -> socket          Session: dialling, the reader, reconnecting
-    socket -> reader -> Dispatcher -> mailboxes, sinks     Subscriptions: the table, SUB and UNSUB
+    socket -> reader -> Subscriptions -> mailboxes, sinks   Subscriptions: the table, SUB and UNSUB
     Telling: callbacks, listeners, errors                  Ending: drain and close
 
 Threads (all daemons): a reader per live link, a connector per dial, one flusher, one events thread for callbacks,
@@ -19,7 +19,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import protocol
 from jsclient import errors, hints, instruments, nuid
 from jsclient._engine.asking import Asker
 from jsclient._engine.callbacks import EventsThread
@@ -35,14 +34,13 @@ from jsclient._engine.pings import WhenAnswered
 from jsclient._engine.reading import Reading
 from jsclient._engine.relay import Relay
 from jsclient._engine.requests import Requests
-from jsclient._engine.server_errors import ServerErr
 from jsclient._engine.session import Session
 from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.table import Subscriptions
 from jsclient._engine.takers import Takers
 from jsclient._engine.telling import Telling, guarded
-from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.durations import Deadline, Timeout
 from jsclient.instruments import Instrumentation
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions
@@ -52,7 +50,6 @@ from protocol.frames import Frame, has_headers, size_of
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from jsclient.cancel import Cancel
     from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")
@@ -61,11 +58,11 @@ MOST_SINKS: Final = 4
 """Subscriptions up to which the reader looks whether somebody waits, before it lends its right to read."""
 
 _numbers = itertools.count(1)
-_live: weakref.WeakValueDictionary[int, LiveEngine] = weakref.WeakValueDictionary()
+_live: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
 
 
-class LiveEngine:
-    """The engine of one Connection, which outlives its links. See `jsclient._engine.Engine` for what layers use of it.
+class Engine:
+    """One session with a NATS system that outlives its links: what a Connection, and the layers above it, are made on.
 
     In a forked child it becomes a ForkedEngine: every use of it but `close` raises ForkedConnection.
 
@@ -94,9 +91,7 @@ class LiveEngine:
         )
         self.clock.outbox = self.outbox
         self.session: Session = Session(self, options, self.outbox)
-        self.subscriptions: Subscriptions = Subscriptions(
-            self.outbox, self.clock.kick, self.check_usable, self.session.recall_reader
-        )
+        self.subscriptions: Subscriptions = Subscriptions(self)
         self.relay: Relay = Relay(self.outbox, self.clock.kick)
         self.clock.relay = self.relay
         self.requests: Requests = Requests(self._open_request_inbox, self.relay)
@@ -134,7 +129,7 @@ class LiveEngine:
             self.clock.start()
             self.session.connector.start()
         except BaseException:
-            self.close_now(wait=False)
+            self.ending.close_now(wait=False)
             raise
 
     def _instrument(self, instrument: Instrumentation) -> None:
@@ -148,7 +143,7 @@ class LiveEngine:
         _live.pop(self.number, None)
 
     def __repr__(self) -> str:
-        return f"<jsclient.Connection {self.number} {self.state.value} {self.connected_url or '-'}>"
+        return f"<jsclient.Connection {self.number} {self.session.state.value} {self.connected_url or '-'}>"
 
     def __reduce__(self) -> NoReturn:
         self.refuse_pickle(self)
@@ -163,56 +158,52 @@ class LiveEngine:
     # --- ending: see `ending` ----------------------------------------------------------------------------
 
     def close(self, wait: bool = True) -> None:
+        """Send what is buffered, then end everything; see `Ending.close`."""
         self.ending.close(wait)
 
-    def close_now(self, wait: bool = True, flush: float | None = None) -> None:
-        """On the way out, when the first link does not come up or the interpreter exits."""
-        self.ending.close_now(wait, flush=flush)
-
-    def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
-        self.ending.drain(timeout, wait)
-
-    def fail(self, error: BaseException) -> None:
-        """The session has ended for good."""
-        self.ending.fail(error)
-
     def closed_error(self) -> errors.ConnectionClosed:
+        """The end of the connection, as an error; its `reason` is None when the application has closed it."""
         return self.ending.closed_error()
 
     # --- sending, asking: see `encoding` and `asking` -------------------------------------------------------
 
     @property
     def takes_headers(self) -> bool:
+        """True unless the server has said that it takes no headers; then `check_headers` raises."""
         return self.encoder.takes_headers
 
-    @property
-    def max_payload(self) -> int:
-        return self.encoder.max_payload
-
     def check_headers(self) -> None:
+        """Raises HeadersNotSupported when the server takes no headers."""
         self.encoder.check_headers()
 
     def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
+        """The beginning of the line of a message, validated as in `encode`; see `protocol.frames`."""
         return self.encoder.pub_start(subject, reply)
 
-    def flush(self, timeout: Timeout = DEFAULT) -> None:
-        self.asker.rtt(timeout)
-
-    def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
-        return self.asker.rtt(timeout, cancel=cancel)
-
     def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
+        """Another reply to a request after a first one that `may_go_on`; None when none came in time.
+
+        Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
+        """
         return self.asker.later_reply(reply, timeout)
 
     def forget_reply(self, reply: Msg) -> None:
+        """No further replies are wanted. Does nothing where none are heard."""
         self.asker.forget_reply(reply)
 
     def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
+        """As `request`, and sent again every `every` seconds until an answer to any of them comes. Only for what may be
+        done twice."""
         return self.asker.request_repeatedly(subject, payload, timeout=timeout, every=every)
 
     def request_each(
         self, subjects: list[bytes], payload: bytes, deadline: Deadline
     ) -> tuple[dict[int, Msg], BaseException | None]:
+        """One request to each subject (validated), one write, one wait. Only for what may be done twice: frames that a
+        lost link has not taken go out on the next.
+
+        Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
+        """
         return self.asker.request_each(subjects, payload, deadline)
 
     def when_read(self, call: Callable[[], None]) -> None:
@@ -256,12 +247,15 @@ class LiveEngine:
     def remove_subscription(
         self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
     ) -> None:
+        """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
         self.subscriptions.remove(subscription, tell_server, keep_sink)
 
     def sends_within(self, deadline: Deadline) -> AbstractContextManager[None]:
+        """In the body what this thread sends waits for room until the deadline at most, and not for `write_timeout`."""
         return self.outbox.sends_within(deadline)
 
     def bound(self) -> Deadline | None:
+        """The deadline of `sends_within` that this thread is in: what else it waits for meanwhile ends then, too."""
         return self.outbox.bound()
 
     # --- the right to read: see `reading` -------------------------------------------------------------------
@@ -291,31 +285,22 @@ class LiveEngine:
             if sink.__class__ is Inbox:
                 if sink.mailbox._waiters:
                     return False
-            elif sink.sid != self.request_sid:  # type: ignore[attr-defined]
+            elif sink.sid != self.request_sid:
                 return False  # it has a thread of its own, or none: a callback, acks of asynchronous publishes
         return True
 
     def count_borrowed(self, reading: Reading) -> None:
         """Reader thread: add what callers have read themselves."""
-        self.subscriptions.dispatcher.messages_in += reading.messages_in
-        self.subscriptions.dispatcher.bytes_in += reading.bytes_in
+        self.subscriptions.messages_in += reading.messages_in
+        self.subscriptions.bytes_in += reading.bytes_in
         reading.messages_in = reading.bytes_in = 0
 
     # --- what the session tells us, on the reader or the connector thread: none of these may wait ---------
 
-    @property
-    def dispatch(self) -> Callable[[list[Any], int], list[Any]]:
-        """What the reader hands the events of a chunk to."""
-        return self.subscriptions.dispatcher.dispatch
-
     def messages_in(self) -> int:
         """So far, over all links."""
         link = self.session.link
-        return self.subscriptions.dispatcher.messages_in + (0 if link is None else link.reading.messages_in)
-
-    def subscribed(self) -> list[BaseSubscription]:
-        """All subscriptions that the server knows of."""
-        return self.subscriptions.subscribed()
+        return self.subscriptions.messages_in + (0 if link is None else link.reading.messages_in)
 
     def server_takes(self, max_payload: int, headers: bool) -> None:
         """The server has told what it takes."""
@@ -325,30 +310,21 @@ class LiveEngine:
 
     def _server_would_take(self, frame: Frame) -> bool:
         """Whether what was encoded for another link, or server, is still within what this one takes."""
-        limit = self.max_payload
+        limit = self.encoder.max_payload
         return (self.takes_headers or not has_headers(frame)) and (len(frame) <= limit or size_of(frame) <= limit)
 
     def link_up(self, link: Link) -> None:
         """Connector thread: subscribe everything on the new link, and go online."""
         refused, subscribed = self.subscriptions.link_up(link.stream, self._server_would_take)
         self.messages_out -= len(refused)
-        kept = "were kept while there was no link, and"
+        kept, limit = "were kept while there was no link, and", self.encoder.max_payload
         if headed := 0 if self.takes_headers else sum(map(has_headers, refused)):
             text = f"{headed} messages with headers {kept} {link.server.url} takes no headers (no_header_support)"
             self.report_error(errors.HeadersNotSupported(f"{text}: they were not sent"), None)
         if large := len(refused) - headed:
-            text = f"{large} messages {kept} {link.server.url} takes only {self.max_payload} bytes (max_payload)"
+            text = f"{large} messages {kept} {link.server.url} takes only {limit} bytes (max_payload)"
             self.report_error(errors.PayloadTooLarge(f"{text}: they were not sent"), None)
         self.telling.link_event(LinkEvent.RECONNECTED, subscribed)
-
-    def link_announced(self, first: bool) -> None:
-        """Connector thread: the link is the present one, and the application may hear of it."""
-        self.telling.outage.end(self.connected_url, first)
-        self.telling.tell(ConnectionEvent("connected" if first else "reconnected"))
-
-    def link_gone(self, url: str, reason: BaseException | None) -> None:
-        """Reader thread: the link is no more; without a reason because the connection is closed."""
-        self.telling.outage.begin(url, reason)
 
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
@@ -379,41 +355,25 @@ class LiveEngine:
         if tell:
             self.telling.tell(ConnectionEvent("error", error), error, None)
 
-    def choice_failed(self, error: BaseException) -> None:
-        """The application chose no server that can be dialled; the usual choice is made."""
-        self.telling.tell(ConnectionEvent("error", error), error, None)
-
-    def server_left(self) -> None:
-        """Reader thread: another server of the cluster goes or is gone."""
-        self.telling.link_event(LinkEvent.SERVER_LEFT)
-
-    def servers_discovered(self, urls: list[str]) -> None:
-        self.telling.tell(ConnectionEvent("discovered_servers", servers=tuple(urls)), urls)
-
-    def lame_duck(self) -> None:
-        """The server is about to stop."""
-        log.warning("%s is in lame duck mode", self.connected_url)
-        self.telling.tell(ConnectionEvent("lame_duck"))
-
-    def operation_refused(self, err: ServerErr) -> None:
-        """The server has refused an operation, and the link stays."""
-        self.telling.refusals.came(err)
-
     def _sender_failed(self, stream: Any, error: BaseException) -> None:
         self.session.sender_failed(stream, error)
 
     # --- telling: see `telling` -----------------------------------------------------------------------------
 
     def add_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
+        """`listener(event)` runs on an internal thread when the link goes down, comes back, or is closed; quick!"""
         self.telling.add_link_listener(listener)
 
     def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
+        """It hears no more; nothing happens if it did not."""
         self.telling.remove_link_listener(listener)
 
     def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
+        """`listener(error)` runs on the reader thread when the server refuses a subject; quick!"""
         self.telling.add_violation_listener(listener)
 
     def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
+        """It hears no more; nothing happens if it did not."""
         self.telling.remove_violation_listener(listener)
 
     def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
@@ -425,6 +385,7 @@ class LiveEngine:
         self.events.run(call, *args, always=True)
 
     def report_error(self, error: BaseException, subscription: Any) -> None:
+        """To `on_error`, or to the log when there is none."""
         self.telling.report_error(error, subscription)
 
     # --- may it be used? ------------------------------------------------------------------------------------
@@ -438,7 +399,7 @@ class LiveEngine:
         """Raises ForkedConnection in a forked child, where nothing comes that one could wait for."""
 
     def check_draining(self) -> None:
-        """When `draining` is set: raises ConnectionDraining once nothing new is taken, ConnectionClosed."""
+        """Raises ConnectionDraining once a drain takes nothing new, ConnectionClosed."""
         self.check_usable()
         if self.draining and self.session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
             raise errors.ConnectionDraining("the connection drains")
@@ -452,21 +413,14 @@ class LiveEngine:
     # --- looking at it ----------------------------------------------------------------------------------
 
     @property
-    def state(self) -> ConnectionState:
-        return self.session.state
-
-    @property
     def closed(self) -> bool:
+        """True once its end has begun."""
         return self.session.closing.is_set()
 
     @property
     def is_connected(self) -> bool:
+        """True while a link stands."""
         return self.session.link is not None and not self.session.closing.is_set()
-
-    @property
-    def server_info(self) -> protocol.ServerInfo:
-        """The last INFO of the server."""
-        return self.session.info
 
     @property
     def round_trip(self) -> float:
@@ -482,7 +436,7 @@ class LiveEngine:
 
     @property
     def link_info(self) -> LinkInfo | None:
-        """What is known of the present link; None when there is none."""
+        """The present link, as the application sees it; None when there is none."""
         link = self.session.link
         if link is None:
             return None
@@ -496,34 +450,12 @@ class LiveEngine:
             round_trip=link.round_trip,
         )
 
-    @property
-    def discovered_servers(self) -> list[str]:
-        return [server.url for server in self.session.pool.servers() if not server.explicit]
-
-    @property
-    def servers(self) -> list[str]:
-        """The URLs in the pool, discovered ones included, without user information."""
-        return [server.url for server in self.session.pool.servers()]
-
-    @property
-    def last_error(self) -> BaseException | None:
-        """Why the last link or attempt failed."""
-        return self.session.last_error
-
-    def set_servers(self, servers: str | list[str]) -> None:
-        """Use these servers from the next connect on; raises ConfigError."""
-        self.session.pool.replace(servers)
-
-    def force_reconnect(self) -> None:
-        """Leave the present server and dial again, as after a link loss."""
-        self.check_usable()
-        self.session.force_reconnect()
-
     def stats(self) -> Statistics:
+        """Counters since the connection was made."""
         link = self.session.link
         return Statistics(
             messages_in=self.messages_in(),
-            bytes_in=self.subscriptions.dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
+            bytes_in=self.subscriptions.bytes_in + (0 if link is None else link.reading.bytes_in),
             messages_out=self.messages_out,
             bytes_out=self.outbox.bytes_sent(),
             reconnects=self.session.reconnects,
@@ -532,6 +464,7 @@ class LiveEngine:
         )
 
     def health(self) -> Health:
+        """See `Connection.health`."""
         link = self.session.link
         error = self.session.last_error
         return Health(
@@ -548,7 +481,7 @@ class LiveEngine:
         )
 
 
-def live_engines() -> list[LiveEngine]:
+def live_engines() -> list[Engine]:
     """Those of this process that are not closed."""
     return list(_live.values())
 
@@ -558,4 +491,4 @@ def forget_engines() -> None:
     _live.clear()
 
 
-hints.given(LiveEngine)
+hints.given(Engine)

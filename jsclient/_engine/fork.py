@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient._engine.engine import LiveEngine, forget_engines, live_engines
+from jsclient._engine.engine import Engine, forget_engines, live_engines
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.session import CLOSE_FLUSH
 from jsclient._engine.sinks import SinkSubscription
@@ -24,7 +24,7 @@ _ALLOWED: Final = frozenset(
 )  # fmt: skip
 
 
-class ForkedEngine(LiveEngine):
+class ForkedEngine(Engine):
     """What an engine becomes in a forked child: it closes silently and refuses everything else."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -99,7 +99,7 @@ def _at_exit() -> None:
     threading.excepthook = _quiet(threading.excepthook)
     for live in live_engines():
         with contextlib.suppress(Exception):
-            live.close_now(flush=deadline.at_most(CLOSE_FLUSH))
+            live.ending.close_now(flush=deadline.at_most(CLOSE_FLUSH))
 
 
 def watch_process() -> None:

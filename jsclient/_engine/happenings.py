@@ -14,10 +14,10 @@ from jsclient.shared_options import with_shared_options
 from protocol.described import described
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient.connection import Connection
 
-hints.wanted(globals(), "Connection", "LiveEngine")
+hints.wanted(globals(), "Connection", "Engine")
 
 LIMIT: Final = 4_096
 """Events that may wait to be taken; later ones are dropped and counted."""
@@ -57,9 +57,9 @@ class ConnectionEvents:
     `dropped` counts them.
     """
 
-    def __init__(self, connection: Connection, engine: LiveEngine) -> None:
+    def __init__(self, connection: Connection, engine: Engine) -> None:
         self._connection: Connection = connection  # as long as somebody takes from here
-        self._engine: LiveEngine = engine
+        self._engine: Engine = engine
         self._mailbox: Mailbox = Mailbox()
         self.dropped: int = 0
 

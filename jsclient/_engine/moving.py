@@ -157,13 +157,13 @@ def _wait_for_answers(session: Session, deadline: Deadline) -> None:
 
 def _reply_sinks(session: Session) -> list[ReplySink]:
     """Those that wait for answers: requests, acks of publishes."""
-    sinks = [sub.sink for sub in session.engine.subscribed() if isinstance(sub, SinkSubscription)]
+    sinks = [sub.sink for sub in session.engine.subscriptions.subscribed() if isinstance(sub, SinkSubscription)]
     return [sink for sink in sinks if isinstance(sink, ReplySink)]
 
 
 def _end_subscriptions(session: Session, deadline: Deadline) -> bool:
     """UNSUB, and wait for all that was sent before the server read that; False when it does not say so."""
-    ended = [sub for sub in session.engine.subscribed() if not _awaits_replies(sub)]
+    ended = [sub for sub in session.engine.subscriptions.subscribed() if not _awaits_replies(sub)]
     frames = b"".join(protocol.unsub(sub.sid) for sub in ended)
     ticket: waiting.Ticket[Any] = waiting.Ticket()
     if frames:

@@ -11,7 +11,7 @@ from jsclient._engine.pings import WhenAnswered
 from jsclient._engine.sinks import BaseSubscription, SinkSubscription
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient._engine.server_errors import ServerErr
 
 ROUNDS: Final = 8
@@ -21,7 +21,7 @@ ROUNDS: Final = 8
 class Refusals:
     """Runs on the reader thread."""
 
-    def __init__(self, engine: LiveEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._full: _Full | None = None
 
@@ -49,8 +49,6 @@ class Refusals:
 
     def _named(self, err: ServerErr) -> BaseSubscription | None:
         for subscription in list(self._engine.subscriptions.sinks.values()):
-            if not isinstance(subscription, BaseSubscription):
-                continue
             same = subscription.subject == err.subject and subscription.queue == err.queue
             if subscription.sid == err.sid or (err.sid is None and same):
                 return subscription
@@ -100,7 +98,7 @@ class Refusals:
             engine.report_error(full.error, None)
         if refused is None:  # it may be that one
             inbox = table.sinks.get(engine.request_sid)
-            if isinstance(inbox, BaseSubscription):
+            if inbox is not None:
                 engine.remove_subscription(inbox, tell_server=True)
             engine.requests.refuse(lambda: _no_answers("may have", full.error))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
 from jsclient._engine.unkept import UNKEPT
@@ -20,6 +20,7 @@ from jsclient._transport.stream import unwritten
 from protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
+    from jsclient._engine.outbox import Outbox
     from jsclient._transport import Transport
     from jsclient._transport.stream import Buffer
     from protocol.frames import Frame
@@ -134,18 +135,10 @@ def _gather(frames: list[Frame]) -> list[Buffer]:
     return blocks
 
 
-class Queue(Protocol):
-    """The frames to be sent."""
-
-    frames: deque[Frame]
-    size: int
-    relief: int
-
-
 class Sender:
     """The end of the queue at the stream of one link."""
 
-    def __init__(self, stream: Transport, queue: Queue, broken: Callable[[Any, BaseException], None]) -> None:
+    def __init__(self, stream: Transport, queue: Outbox, broken: Callable[[Any, BaseException], None]) -> None:
         self.stream = stream
         self.lock: Any = waiting.new_turn()
         self.batch: Batch | None = None  # what has left the queue, and is not out

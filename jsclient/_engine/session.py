@@ -1,6 +1,6 @@
 """The life of a link, and of those that follow it: the reader, link loss, closing. It knows no subscriptions.
 
-    Connector (its thread) --Link--> Session.adopt --> reader thread --events--> LiveEngine
+    Connector (its thread) --Link--> Session.adopt --> reader thread --events--> Engine
                   ^                                  |
                   +------------ link_down <----------+   (also called by a sender that fails)
 
@@ -22,6 +22,7 @@ import protocol
 from jsclient import errors, waiting
 from jsclient._engine import moving, server_errors
 from jsclient._engine.connecting import Connector
+from jsclient._engine.happenings import ConnectionEvent
 from jsclient._engine.link import Link, tick
 from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox
 from jsclient._engine.pings import Pings
@@ -30,12 +31,12 @@ from jsclient._engine.taking import LARGE
 from jsclient._engine.unkept import Unkept
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
-from jsclient.states import ConnectionState
+from jsclient.states import ConnectionState, LinkEvent
 from jsclient.threads import Thread
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient._engine.servers import ServerPool
 
 log = logging.getLogger("jsclient.connection")
@@ -65,7 +66,7 @@ BEHIND_DATA: Final = 10
 class Session:
     """Keeps one link up for its Connection, as the options say."""
 
-    def __init__(self, engine: LiveEngine, options: ConnectOptions, outbox: Outbox) -> None:
+    def __init__(self, engine: Engine, options: ConnectOptions, outbox: Outbox) -> None:
         self.engine = engine
         self.options = options
         self.outbox = outbox
@@ -123,10 +124,15 @@ class Session:
         if not first:
             self.reconnects += 1
         self.connected.set()
-        self.engine.link_announced(first)  # before the reader can announce the end of this link
+        self._announce(first)  # before the reader can announce the end of this link
         link.announced = True
         reader.start()
         return reader
+
+    def _announce(self, first: bool) -> None:
+        """The link is the present one, and the application may hear of it."""
+        self.engine.telling.outage.end(self.engine.connected_url, first)
+        self.engine.telling.tell(ConnectionEvent("connected" if first else "reconnected"))
 
     # --- the reader -------------------------------------------------------------------------------------
 
@@ -166,13 +172,13 @@ class Session:
     def _deliver_before(self, broken: protocol.ProtocolError) -> None:
         if broken.events:
             with contextlib.suppress(Exception):
-                self.engine.dispatch(broken.events, 0)
+                self.engine.subscriptions.dispatch(broken.events, 0)
 
     def _read_until_end(self, link: Link) -> BaseException:
-        # One recv, one feed, one dispatch per chunk: what is paid per message is paid in the parser and the
-        # dispatcher only.
+        # One recv, one feed, one dispatch per chunk: what is paid per message is paid in the parser and in
+        # `dispatch` only.
         stream, reading = link.stream, link.reading
-        recv, dispatch, lends = stream.recv, self.engine.dispatch, self.engine.lends
+        recv, dispatch, lends = stream.recv, self.engine.subscriptions.dispatch, self.engine.lends
         monotonic = time.monotonic
         left = reading.left
         reading.begin()
@@ -275,14 +281,16 @@ class Session:
         link.reading.parser.restrict(payload_limit(info.max_payload))
         discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:
-            self.engine.servers_discovered([server.url for server in discovered])
+            urls = [server.url for server in discovered]
+            self.engine.telling.tell(ConnectionEvent("discovered_servers", servers=tuple(urls)), urls)
         if left:
-            self.engine.server_left()
+            self.engine.telling.link_event(LinkEvent.SERVER_LEFT)
         if info.ldm:
             self.pool.lame_duck(link.server)
             if not link.lame:
                 link.lame = True
-                self.engine.lame_duck()
+                log.warning("%s is in lame duck mode", link.server.url)
+                self.engine.telling.tell(ConnectionEvent("lame_duck"))
             if self.options.reconnect.enabled and not link.leaving and self.pool.has_alternative():
                 # Move in our own time, instead of being cut off later.
                 moving.leave_later(self, link)
@@ -292,7 +300,7 @@ class Session:
         if err.verdict is Verdict.STAYS:
             if type(err.error) is errors.ServerError:
                 link.last_words = (link.reading.last_frame, err.error)
-            self.engine.operation_refused(err)
+            self.engine.telling.refusals.came(err)
             return
         link.error = err.error
 
@@ -362,13 +370,13 @@ class Session:
         else:
             self.last_error = reason
         try:
-            self.engine.link_gone(link.server.url, reason)
+            self.engine.telling.outage.begin(link.server.url, reason)
             self._tell_lost(link, reason)
         finally:  # also when there was no memory for one of these
             if again:
                 self.connector.spawn()
             elif not closing:
-                self.engine.fail(reason or errors.ConnectionLost("the link is gone"))
+                self.engine.ending.fail(reason or errors.ConnectionLost("the link is gone"))
 
     def _tell_lost(self, link: Link, reason: BaseException | None) -> None:
         link.shutdown()

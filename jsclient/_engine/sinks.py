@@ -25,7 +25,7 @@ from jsclient.states import LinkEvent, Wake
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient.subscription import Subscription
     from protocol.frames import Frame
 
@@ -36,8 +36,8 @@ CANCEL_SLICE: Final = 0.05
 class BaseSubscription:
     """What every subscription has: a sid, a subject, a mailbox that the reader fills, a way to end."""
 
-    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
-        self.engine: LiveEngine = engine
+    def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+        self.engine: Engine = engine
         """For layers."""
         self.sid: bytes = sid
         """For layers."""
@@ -92,7 +92,7 @@ class AppSubscription(BaseSubscription, Taker):
     collector takes it when the program does not hold it any more, and it unsubscribes.
     """
 
-    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+    def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
         super().__init__(engine, sid, subject, queue, mailbox)
         self.strand: Strand | None = None  # its callback
         self.ended: bool = False
@@ -245,7 +245,7 @@ class Inbox(BaseSubscription):
     never fills it; what one sends far beyond it is dropped and reported, or a broken server would take all memory.
     """
 
-    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+    def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
         super().__init__(engine, sid, subject, queue, mailbox)
         self._most = math.inf  # messages
         self._most_bytes = math.inf
@@ -254,7 +254,7 @@ class Inbox(BaseSubscription):
 
     def grant(self, messages: int, nbytes: int = 0) -> None:
         """So many messages (and bytes, if not 0) were asked for: twice as many may wait, and some slack."""
-        granted = (messages, nbytes, self.engine.max_payload)
+        granted = (messages, nbytes, self.engine.encoder.max_payload)
         if granted == self._granted:
             return  # as before: of an inbox that serves one fetch after the other
         self._granted = granted
@@ -375,7 +375,7 @@ class ReplySink(MessageSink):
 class SinkSubscription(BaseSubscription):
     """A subscription with messages that go straight to `sink.deliver` on the reader thread."""
 
-    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, sink: MessageSink) -> None:
+    def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, sink: MessageSink) -> None:
         super().__init__(engine, sid, subject, queue, Mailbox())
         self.sink = sink
 

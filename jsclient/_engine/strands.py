@@ -36,7 +36,7 @@ from jsclient.durations import Deadline
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient._engine.sinks import AppSubscription
     from jsclient.connection import Connection
     from jsclient.message import Msg
@@ -160,9 +160,9 @@ class Strand:
 class Strands:
     """A pool of worker threads for the callbacks of one connection, or (`own`) of one subscription."""
 
-    def __init__(self, engine: LiveEngine, own: AppSubscription | None = None) -> None:
+    def __init__(self, engine: Engine, own: AppSubscription | None = None) -> None:
         self.returned = 0  # callbacks that have returned: a sign of life
-        self.engine: LiveEngine = engine
+        self.engine: Engine = engine
         self._own: AppSubscription | None = own  # the subscription, if it has a thread to itself
         self._line: deque[Strand] = deque()
         self._idle: deque[waiting.Ticket[Any]] = deque()

@@ -19,7 +19,7 @@ from jsclient.options import CallbacksDict
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.engine import Engine
     from jsclient._engine.sinks import AppSubscription, BaseSubscription
     from jsclient.connection import Connection
 
@@ -29,7 +29,7 @@ log = logging.getLogger("jsclient.connection")
 class Telling:
     """Callbacks of the application run on the events thread; listeners of layers on the thread that tells them."""
 
-    def __init__(self, engine: LiveEngine, events: EventsThread) -> None:
+    def __init__(self, engine: Engine, events: EventsThread) -> None:
         self._engine = engine
         self._callbacks = {name: getattr(engine.options, name) for name in CallbacksDict.__annotations__}
         self._streams: list[weakref.ref[ConnectionEvents]] = []

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
@@ -115,7 +115,7 @@ def test_chaos(server: NatsServer, seed: int, count: Callable[[int, int], int]) 
             thread.join(20)
             assert not thread.is_alive(), "a thread hangs"
         assert not chaos.failures
-        assert not live_engine(nc).requests.waiting
+        assert not engine_of(nc).requests.waiting
         wait_until(lambda: flushes(nc), 20)
         helper.publish("chaos.keep", b"x")
         assert keep.next(timeout=5).data == b"x"

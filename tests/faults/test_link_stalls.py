@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
@@ -124,11 +123,11 @@ def test_a_stall_in_mid_frame_goes_on_at_the_right_byte(proxy: Proxy, server: Na
 def test_timers_go_on_while_the_link_stalls(proxy: Proxy) -> None:
     with jsclient.connect(proxy.url, ping_interval=60) as nc:
         proxy.stall()
-        live_engine(nc).outbox.write_timeout = 0.1
+        engine_of(nc).outbox.write_timeout = 0.1
         with pytest.raises(errors.BufferFull):
             while True:
                 nc.publish("blocked", b"x" * 100_000)
-        live_engine(nc).outbox.write_timeout = 10
+        engine_of(nc).outbox.write_timeout = 10
         fired = threading.Event()
         start = time.monotonic()
         engine_of(nc).clock.call_later(0.05, fired.set)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from tests.deadline_rig import in_calm
-from tests.engines import live_engine
 from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.double_ack import double_ack_many
@@ -176,7 +176,7 @@ def test_some_of_many_acks_fail_and_a_thousand_are_one_wait(js: JetStream) -> No
     assert result.unconfirmed == mixed[1::2]
     assert all(isinstance(error, errors.NoResponders) for error in result.errors)
     assert first.info().num_ack_pending == 0
-    assert not live_engine(js.nc).requests.waiting
+    assert not engine_of(js.nc).requests.waiting
 
 
 def test_acks_while_disconnected_arrive_later(js: JetStream) -> None:

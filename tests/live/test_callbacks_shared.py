@@ -10,24 +10,24 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, wait_until
 
 Count = Callable[[int, int], int]
 
 
 def workers(nc: jsclient.Connection) -> list[threading.Thread]:
-    start = f"jsclient-worker-{live_engine(nc).number}-"
+    start = f"jsclient-worker-{engine_of(nc).number}-"
     return [thread for thread in threading.enumerate() if thread.name.startswith(start)]
 
 
 def threads_of(nc: jsclient.Connection) -> list[str]:
     """All of this connection."""
-    number = str(live_engine(nc).number)
+    number = str(engine_of(nc).number)
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("jsclient-")]
     return [name for name in names if name.split("-")[2] == number]
 
@@ -163,7 +163,7 @@ def test_what_a_callback_publishes_leaves_before_its_thread_parks(server: NatsSe
         other.flush()
 
         def callback(message: jsclient.Msg) -> None:
-            live_engine(nc).outbox.ticking = True  # as if the flusher had just looked
+            engine_of(nc).outbox.ticking = True  # as if the flusher had just looked
             nc.publish("flush.answers", message.data)
 
         nc.subscribe("flush", callback)

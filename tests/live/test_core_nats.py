@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 from tests.sockets import ProxySocket
 
 import jsclient
@@ -217,20 +216,20 @@ def test_an_inbox_that_is_denied_before_the_request_waits(
     """The server's refusal overtakes the request that made the inbox."""
     refused = threading.Event()
     with jsclient.connect(strict_server.url, user="deaf", password="p", on_error=lambda *args: refused.set()) as nc:
-        real = getattr(live_engine(nc).requests, slow)
+        real = getattr(engine_of(nc).requests, slow)
 
         def late(*args: Any) -> Any:
             made = real(*args)
             assert refused.wait(5)
             return made
 
-        monkeypatch.setattr(live_engine(nc).requests, slow, late)
+        monkeypatch.setattr(engine_of(nc).requests, slow, late)
         for _ in range(2):
             with pytest.raises(errors.PermissionViolation):
                 nc.request("anything", timeout=2)
             with pytest.raises(errors.PermissionViolation):
                 list(nc.request_many("anything", timeout=2))
-        assert not live_engine(nc).requests.waiting
+        assert not engine_of(nc).requests.waiting
 
 
 # --- looking at it

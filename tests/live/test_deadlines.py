@@ -108,7 +108,6 @@ WAITS: dict[str, Call] = {
     "Connection.flush": lambda e, t: e.nc.flush(t),
     "Connection.request": lambda e, t: e.nc.request("dl.nobody.here", b"x" * 100_000, timeout=t),
     "Connection.request_many": lambda e, t: through(e.nc.request_many("dl.nobody.here", timeout=t)),
-    "Engine.request": lambda e, t: engine_of(e.nc).request("dl.nobody.here", b"x" * 100_000, timeout=t),
     "Engine.request_repeatedly": lambda e, t: engine_of(e.nc).request_repeatedly(
         "dl.nobody", b"", timeout=t, every=0.02
     ),
@@ -376,7 +375,6 @@ FOREVER = {
 
 ITS_OWN_PARTS = {
     # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
-    "Engine.request_each",
     "KeyValue.watch",
     "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
@@ -444,7 +442,7 @@ def public_calls() -> dict[str, bool]:
                 found.update(_methods(thing))
             elif callable(thing):
                 found[name] = "timeout" in inspect.signature(thing).parameters
-    return found | _methods(Engine)
+    return found | {name: True for name, has_timeout in _methods(Engine).items() if has_timeout}
 
 
 def _methods(kind: type) -> dict[str, bool]:

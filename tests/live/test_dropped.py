@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.coordination import Lock, lease_bucket
 from jsclient.instruments import Instrumentation, Operation
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
@@ -70,7 +70,7 @@ def test_a_dropped_connection_warns_sends_what_is_buffered_and_is_closed(server:
         other.flush()
         ends: queue.Queue[jsclient.Connection] = queue.Queue()
         nc = jsclient.connect(server.url, on_closed=lambda nc: ends.put(nc))
-        engine = live_engine(nc)
+        engine = engine_of(nc)
         nc.publish("last.words", b"bye")
         del nc
         gc.collect()
@@ -102,7 +102,7 @@ def left(nc: jsclient.Connection) -> None:
 @pytest.mark.parametrize("end", [closed, closed_without_waiting, drained_without_waiting, left])
 def test_one_that_was_ended_does_not_warn(server: NatsServer, caught: Caught, end: Callable[[Any], None]) -> None:
     nc = jsclient.connect(server.url)
-    engine = live_engine(nc)
+    engine = engine_of(nc)
     end(nc)
     del nc
     gc.collect()
@@ -160,7 +160,7 @@ HELD: dict[str, tuple[Callable[[jsclient.Connection], Any], Callable[[Any], obje
 def test_what_is_in_use_keeps_its_connection(server: NatsServer, caught: Caught, name: str) -> None:
     make, use = HELD[name]
     nc = jsclient.connect(server.url)
-    known, engine = weakref.ref(nc), live_engine(nc)
+    known, engine = weakref.ref(nc), engine_of(nc)
     held = make(nc)
     del nc
     gc.collect()
@@ -219,7 +219,7 @@ def test_what_has_a_handler_keeps_its_connection_until_it_ends(
                 assert done.next(5).data == b"yes"
     found = known()
     assert found is not None
-    assert unclosed(caught, live_engine(found).number) == []
+    assert unclosed(caught, engine_of(found).number) == []
     found.close()
 
 

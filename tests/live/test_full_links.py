@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.deadline_rig import ALLOWED, PUSH, TIMEOUT, Lateness, fill
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient import jetstream as jets
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -113,7 +113,7 @@ def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
     """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
         proxy.stall()
-        live_engine(nc).server_takes(64 << 20, True)
+        engine_of(nc).server_takes(64 << 20, True)
         payload = b"x" * (40 << 20)
         with Lateness() as lateness:
             deadline = Deadline(0.3)

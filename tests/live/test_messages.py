@@ -11,11 +11,11 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.engines import live_engine
 from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.messages import iterator_of
@@ -529,10 +529,10 @@ def test_a_forgotten_iterator_unsubscribes(js: JetStream) -> None:
     messages = consumer.messages()
     with pytest.raises(errors.NoMessages):
         messages.next(timeout=0.1)
-    before = len(live_engine(js.nc).subscriptions.sinks)
+    before = len(engine_of(js.nc).subscriptions.sinks)
     del messages
     gc.collect()
-    wait_until(lambda: len(live_engine(js.nc).subscriptions.sinks) < before, 5)
+    wait_until(lambda: len(engine_of(js.nc).subscriptions.sinks) < before, 5)
     wait_until(lambda: consumer.info().num_waiting == 0, 5)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import pytest
 from tests.deadline_rig import fill
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
@@ -48,7 +47,7 @@ def clog(nc: jsclient.Connection) -> None:
     A full kernel takes more, up to a megabyte, when it looks for the first time whether the window of its peer is still
     closed: 0.25 s after it has refused.
     """
-    box = live_engine(nc).outbox
+    box = engine_of(nc).outbox
     last = (-1, 0.0)  # what the kernel had taken, and when it took that
 
     def stuck() -> bool:
@@ -90,9 +89,9 @@ def test_a_request_that_was_cancelled_is_not_sent_later(stalled: Stalled) -> Non
             ended.append(error)
 
     thread = threading.Thread(target=ask)
-    queued = len(live_engine(stalled.nc).outbox.frames)
+    queued = len(engine_of(stalled.nc).outbox.frames)
     thread.start()
-    wait_until(lambda: len(live_engine(stalled.nc).outbox.frames) > queued, 5)
+    wait_until(lambda: len(engine_of(stalled.nc).outbox.frames) > queued, 5)
     cancel.cancel()
     thread.join(5)
     assert isinstance(ended[0], errors.Cancelled)
@@ -117,7 +116,7 @@ def test_a_request_whose_time_was_up_is_not_sent_later_and_says_so(stalled: Stal
 
 def test_flushes_have_a_bound(stalled: Stalled) -> None:
     """190,000 PINGs, and 236 MB, were queued within 4 s."""
-    engine = live_engine(stalled.nc)
+    engine = engine_of(stalled.nc)
     for _ in range(2 * HIGH_WATER_FRAMES):
         with contextlib.suppress(errors.FlushTimeout):
             stalled.nc.flush(0)
@@ -128,7 +127,7 @@ def test_flushes_have_a_bound(stalled: Stalled) -> None:
 
 
 def test_a_loop_that_subscribes_and_ends_leaves_nothing_behind(stalled: Stalled) -> None:
-    engine = live_engine(stalled.nc)
+    engine = engine_of(stalled.nc)
     fill(stalled.nc)
     for number in range(20_000):
         stalled.nc.subscribe(f"sub.{number}.{'x' * 100}").close()
@@ -137,7 +136,7 @@ def test_a_loop_that_subscribes_and_ends_leaves_nothing_behind(stalled: Stalled)
 
 
 def test_subscriptions_have_a_bound(stalled: Stalled) -> None:
-    engine = live_engine(stalled.nc)
+    engine = engine_of(stalled.nc)
     subject = "s" * 200
     made: list[jsclient.Subscription] = []
     started = time.monotonic()
@@ -161,7 +160,7 @@ def move_at_the_first_frame(
 ) -> None:
     """The connection moves to another server just when the next call sends. `lose`: what becomes of that frame; `then`:
     called behind each later one."""
-    engine = live_engine(nc)
+    engine = engine_of(nc)
     post = engine.outbox.post_at_once
     struck: list[Any] = []
 
@@ -200,7 +199,7 @@ def test_requests_of_every_kind_are_sent_again_in_a_move(
 ) -> None:
     nc.subscribe("echo.move", lambda message: message.respond(message.data))
     nc.flush()
-    engine = live_engine(nc)
+    engine = engine_of(nc)
     # As the end of the old link does with what was not sent.
     move_at_the_first_frame(nc, monkeypatch, lambda frame: engine.requests.withdrawn([frame]))
     if kind == "many":
@@ -211,7 +210,7 @@ def test_requests_of_every_kind_are_sent_again_in_a_move(
 
 def test_a_request_for_many_counts_as_under_way_until_its_first_reply(nc: jsclient.Connection) -> None:
     """A server that shuts down is left when what is under way is answered: this one had lost its reply then."""
-    engine = live_engine(nc)
+    engine = engine_of(nc)
     asked = nc.subscribe("parts")
     nc.flush()
     replies = nc.request_many("parts", timeout=10)

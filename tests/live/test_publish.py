@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, PubMsg, Schedule, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 
@@ -237,7 +237,7 @@ def test_close_ends_the_wait_between_two_attempts(js: JetStream, server: NatsSer
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_until(lambda: live_engine(nc).telling.link_listeners)
+    wait_until(lambda: engine_of(nc).telling.link_listeners)
     start = time.monotonic()
     nc.close()
     thread.join(5)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.publishing import verdict as publish_verdict
 from jsclient.testing import FakeServer
@@ -209,7 +209,7 @@ def test_an_ack_that_follows_a_refusal_which_passes_is_heard() -> None:
     with connected({"s.a": [[passing, ACK]]}) as (js, cluster):
         assert js.publish("s.a", b"x").seq == 6
         assert cluster.asked == ["s.a"]
-        assert not live_engine(js.nc).requests.kept
+        assert not engine_of(js.nc).requests.kept
 
 
 def test_a_key_that_was_created_by_oneself_does_not_exist_already() -> None:

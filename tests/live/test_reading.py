@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 def borrowed(nc: jsclient.Connection) -> int:
-    link = live_engine(nc).session.link
+    link = engine_of(nc).session.link
     return 0 if link is None else link.reading.borrowed
 
 
@@ -171,7 +171,7 @@ def test_a_caller_who_reads_is_let_go(echo: jsclient.Connection, end: str) -> No
 
         thread = threading.Thread(target=wait)
         thread.start()
-        wait_until(lambda: borrowed(nc) > before or bool(live_engine(nc).requests.waiting), 5)
+        wait_until(lambda: borrowed(nc) > before or bool(engine_of(nc).requests.waiting), 5)
         start = time.monotonic()
         ends: dict[str, Callable[[], object]] = {"close": nc.close, "drain": nc.drain, "cut": proxy.cut}
         ends[end]()

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import ConnectionState, LinkEvent, errors
@@ -36,7 +35,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and not live_engine(nc).outbox.is_sending
+    return nc.state is ConnectionState.RECONNECTING and not engine_of(nc).outbox.is_sending
 
 
 def reconnected(nc: jsclient.Connection, times: int, within: float = 5) -> None:
@@ -304,7 +303,7 @@ def test_a_flush_under_way_fails_with_the_link(proxy: Proxy) -> None:
                 caught.put(error)
 
         threading.Thread(target=flush, daemon=True).start()
-        wait_until(lambda: len(live_engine(nc).session.pings.waiters) == 1)
+        wait_until(lambda: len(engine_of(nc).session.pings.waiters) == 1)
         proxy.cut()
         assert isinstance(caught.get(timeout=2), errors.ConnectionLost)
         proxy.resume()

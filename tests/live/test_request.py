@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.testing import FakeServer, NatsServer, ScriptFailed, wait_until
 
 
@@ -51,7 +51,7 @@ def test_timeouts(pair: Any) -> None:
         nc.request("silent", timeout=0)
     with pytest.raises(ValueError, match="timeout"):
         nc.request("silent", timeout=-1)
-    assert not live_engine(nc).requests.waiting
+    assert not engine_of(nc).requests.waiting
 
 
 def test_late_replies_are_dropped(pair: Any) -> None:
@@ -120,7 +120,7 @@ def test_many_replies_up_to_a_count(pair: Any) -> None:
     nc, other = pair
     responders(other, 5)
     assert len(list(nc.request_many("many", max_messages=3, timeout=10))) == 3
-    assert not live_engine(nc).requests.waiting
+    assert not engine_of(nc).requests.waiting
 
 
 def test_many_replies_until_they_stall(pair: Any) -> None:
@@ -181,7 +181,7 @@ def test_an_iterator_that_is_given_up_forgets_its_request(pair: Any) -> None:
     replies = nc.request_many("many", timeout=30)
     next(replies)
     replies.close()
-    assert not live_engine(nc).requests.waiting
+    assert not engine_of(nc).requests.waiting
 
 
 def interrupted(number: int, call: Callable[[], Any]) -> bool:
@@ -223,7 +223,7 @@ def test_ctrl_c_anywhere_in_a_request_leaves_nothing_behind(server: NatsServer, 
         calls[call]()
         number = 1
         while interrupted(number, calls[call]):
-            assert not live_engine(nc).requests.waiting, number
+            assert not engine_of(nc).requests.waiting, number
             assert nc.request("echo.struck", b"x", timeout=5).data == b"y"
             number += 1
         assert number > 10
@@ -242,7 +242,7 @@ def test_a_reconnect_that_ctrl_c_cuts_short_happens_all_the_same(server: NatsSer
 
 
 def healthy(nc: jsclient.Connection) -> bool:
-    link = live_engine(nc).session.link
+    link = engine_of(nc).session.link
     if link is None or link.error is not None:
         return False
     try:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 from tests.pauses import time_passes
 
 import jsclient
@@ -29,7 +28,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and not live_engine(nc).outbox.is_sending
+    return nc.state is ConnectionState.RECONNECTING and not engine_of(nc).outbox.is_sending
 
 
 class Blocked:
@@ -78,7 +77,7 @@ def _undrained(nc: jsclient.Connection, flush: bool = True) -> jsclient.Subscrip
 def test_close_releases_every_blocked_call(server: NatsServer) -> None:
     nc = jsclient.connect(server.url)
     blocked = {name: Blocked(call) for name, call in blocking_calls(nc).items()}
-    wait_until(lambda: len(live_engine(nc).requests.waiting) >= 2)
+    wait_until(lambda: len(engine_of(nc).requests.waiting) >= 2)
     start = time.monotonic()
     nc.close()
     for name, call in blocked.items():
@@ -99,7 +98,7 @@ def test_close_releases_who_waits_for_a_silent_server(proxy: Proxy) -> None:
         "rtt": Blocked(lambda: nc.rtt(timeout=60)),
         "request": Blocked(lambda: nc.request("nobody", timeout=60)),
     }
-    wait_until(lambda: len(live_engine(nc).session.pings.waiters) == 2)
+    wait_until(lambda: len(engine_of(nc).session.pings.waiters) == 2)
     start = time.monotonic()
     closer = threading.Thread(target=nc.close, daemon=True)
     closer.start()
@@ -153,7 +152,7 @@ def test_close_releases_who_is_stuck_in_a_write(proxy: Proxy, slow: int | None) 
     else:
         proxy.throttle(slow, "up")
     blocked = {name: Blocked(call) for name, call in calls.items()}
-    wait_until(lambda: live_engine(nc).outbox.unsent > 0 and len(live_engine(nc).requests.waiting) >= 3, 10)
+    wait_until(lambda: engine_of(nc).outbox.unsent > 0 and len(engine_of(nc).requests.waiting) >= 3, 10)
     start = time.monotonic()
     closer = Blocked(nc.close)
     late = {}
@@ -200,7 +199,7 @@ def test_close_releases_who_waits_for_a_reconnect(proxy: Proxy, call: str) -> No
     }
     blocked = Blocked(calls[call])
     if call == "publish":
-        wait_until(lambda: live_engine(nc).outbox.online.awaited)
+        wait_until(lambda: engine_of(nc).outbox.online.awaited)
     start = time.monotonic()
     nc.close()
     assert isinstance(blocked.ended.get(timeout=5), errors.ConnectionClosed)
@@ -222,7 +221,7 @@ def test_requests_that_begin_during_close_do_not_hang(server: NatsServer) -> Non
                     return
 
         calls = [Blocked(ask) for _ in range(8)]
-        wait_until(lambda nc=nc: len(live_engine(nc).requests.waiting) >= 4)  # type: ignore[misc]
+        wait_until(lambda nc=nc: len(engine_of(nc).requests.waiting) >= 4)  # type: ignore[misc]
         nc.close()
         assert all(call.ended.get(timeout=2) is None for call in calls)
 
@@ -269,10 +268,10 @@ def test_close_without_waiting_on_a_stalled_link(proxy: Proxy) -> None:
     sub = nc.subscribe("soon")
     proxy.stall()
     with pytest.raises(errors.BufferFull):
-        live_engine(nc).outbox.write_timeout = 0.2
+        engine_of(nc).outbox.write_timeout = 0.2
         while True:
             nc.publish("stalled", b"x" * 100_000)
-    live_engine(nc).outbox.write_timeout = 10
+    engine_of(nc).outbox.write_timeout = 10
     start = time.monotonic()
     nc.close(wait=False)
     with pytest.raises(errors.ConnectionClosed):

@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -239,7 +239,7 @@ def test_the_worker_ends_when_idle_and_comes_back(server: NatsServer, monkeypatc
             if number % 3 == 0:
                 nc.flush()
             if number % 50 == 0:
-                wait_until(lambda: not live_engine(nc).strands.workers)
+                wait_until(lambda: not engine_of(nc).strands.workers)
         assert [got.get(timeout=5) for _ in range(300)] == list(range(300))
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 from tests.threads_rig import no_threads
 
 import jsclient
 from jsclient import errors, threads
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -107,7 +107,7 @@ def test_no_memory_to_tell_an_error_with_ends_no_callbacks(server: NatsServer, m
 
     with jsclient.connect(server.url) as nc:
         nc.subscribe("deaf", take)
-        monkeypatch.setattr(live_engine(nc), "report_error", tell)
+        monkeypatch.setattr(engine_of(nc), "report_error", tell)
         for data in (b"1", b"2"):
             nc.publish("deaf", data)
         wait_until(lambda: taken == [b"1", b"2"], 20)

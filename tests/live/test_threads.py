@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 
@@ -90,7 +90,7 @@ def test_64_threads_do_everything_on_one_connection(server: NatsServer, count: C
                 last[message.subject] += 1
                 total += 1
         assert nc.stats().reconnects == 0
-        assert not live_engine(nc).requests.waiting
+        assert not engine_of(nc).requests.waiting
         log = server.log_text()
         assert "arser" not in log
         js.delete_stream("ORDER")

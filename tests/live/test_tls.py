@@ -11,10 +11,10 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.engines import live_engine
 
 import jsclient
 from jsclient import TLSOptions, errors
+from jsclient.connection import engine_of
 from jsclient.testing import (
     Certificates,
     FakeClient,
@@ -62,7 +62,7 @@ def tls_url(server: NatsServer, host: str = "127.0.0.1") -> str:
 
 
 def is_secure(nc: jsclient.Connection) -> bool:
-    link = live_engine(nc).session.link
+    link = engine_of(nc).session.link
     return link is not None and link.stream.secure
 
 

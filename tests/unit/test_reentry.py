@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 from jsclient import Connection, ConnectOptions, errors, waiting
 from jsclient._engine import pings, table
 from jsclient._engine import requests as requesting
 from jsclient._engine.unkept import Unkept
+from jsclient.connection import engine_of
 from jsclient.jetstream.publishing import window as publish_window
 from jsclient.subscription import Subscription
 
@@ -105,17 +105,17 @@ class Rig:
     def up(self) -> None:
         self.wire = Wire()
         link: Any = SimpleNamespace(stream=self.wire)
-        live_engine(self.nc).session.pings.begin()
-        live_engine(self.nc).link_up(link)
+        engine_of(self.nc).session.pings.begin()
+        engine_of(self.nc).link_up(link)
 
     def down(self) -> None:
-        live_engine(self.nc).outbox.go_offline()
-        live_engine(self.nc).outbox.detach()
-        live_engine(self.nc).session.pings.fail(lambda: errors.ConnectionLost("gone"))
+        engine_of(self.nc).outbox.go_offline()
+        engine_of(self.nc).outbox.detach()
+        engine_of(self.nc).session.pings.fail(lambda: errors.ConnectionLost("gone"))
 
     def check(self) -> None:
-        live_engine(self.nc).outbox.drain()
-        assert set(self.wire.subscribed()) == set(live_engine(self.nc).subscriptions.sinks)
+        engine_of(self.nc).outbox.drain()
+        assert set(self.wire.subscribed()) == set(engine_of(self.nc).subscriptions.sinks)
 
 
 # --- pings ----------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def interrupt() -> None:
 def test_pings_and_those_who_wait_for_them_stay_in_step(kind: str) -> None:
     def run(one: Any) -> None:
         rig = Rig()
-        sent = live_engine(rig.nc).session.pings
+        sent = engine_of(rig.nc).session.pings
         own: waiting.Ticket[Any] = waiting.Ticket()
         other: waiting.Ticket[Any] = waiting.Ticket()
         strikes = {
@@ -147,7 +147,7 @@ def test_pings_and_those_who_wait_for_them_stay_in_step(kind: str) -> None:
             one(strikes[kind], lambda: sent.send(own))
         except KeyboardInterrupt:
             own = waiting.Ticket()
-        queued = [frame for frame in live_engine(rig.nc).outbox.frames if isinstance(frame, pings.Ping)]
+        queued = [frame for frame in engine_of(rig.nc).outbox.frames if isinstance(frame, pings.Ping)]
         assert len(queued) == len(sent.waiters)
         assert all(a is b for a, b in zip(queued, sent.waiters, strict=True))
         waits = [ping.ticket for ping in sent.waiters]
@@ -179,7 +179,7 @@ def test_the_server_knows_what_the_table_holds(call: str, nested: str) -> None:
             "a new link": lambda: relink(rig),
         }
         calls = [call, nested] if one(actions[nested], actions[call]) else [call]
-        if live_engine(nc).outbox.offline:
+        if engine_of(nc).outbox.offline:
             rig.up()
         rig.check()
         limits = [limit for limit in rig.wire.subscribed().values() if limit]
@@ -193,15 +193,15 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
         rig = Rig()
 
         def close() -> None:
-            live_engine(rig.nc).session.closing.set()
-            live_engine(rig.nc).ending._let_go()
+            engine_of(rig.nc).session.closing.set()
+            engine_of(rig.nc).ending._let_go()
 
         try:
             one(close, lambda: rig.nc.subscribe("late"))
         except errors.ConnectionClosed:
             pass
-        for sub in live_engine(rig.nc).subscriptions.sinks.values():
-            assert sub.mailbox.closed is not None or not rig.nc.closed  # type: ignore[attr-defined]
+        for sub in engine_of(rig.nc).subscriptions.sinks.values():
+            assert sub.mailbox.closed is not None or not rig.nc.closed
 
     assert at_every_point(table, run) > 5
 
@@ -293,4 +293,4 @@ def test_nothing_waits_on_the_reader_thread(monkeypatch: pytest.MonkeyPatch) -> 
     assert not waiting.on_reader()
     with pytest.raises(queue.Empty):
         waiting.get(waiting.Ticket(), 0.02)
-    assert not any(isinstance(frame, Unkept) and b"PUB" in bytes(frame) for frame in live_engine(rig.nc).outbox.frames)
+    assert not any(isinstance(frame, Unkept) and b"PUB" in bytes(frame) for frame in engine_of(rig.nc).outbox.frames)

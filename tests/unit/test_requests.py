@@ -7,13 +7,13 @@ import threading
 from typing import Any
 
 import pytest
-from tests.engines import live_engine
 
 import protocol
 from jsclient import Connection, ConnectOptions, errors
 from jsclient._engine.relay import Relay
 from jsclient._engine.requests import Collector, Replies, Requests
 from jsclient._engine.session import MAX_PONGS
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 
@@ -105,7 +105,7 @@ def test_fail_ends_all_or_those_of_one_subject() -> None:
 
 def test_pings_of_a_server_that_does_not_read_fill_no_memory() -> None:
     connection = Connection(ConnectOptions())
-    session, outbox = live_engine(connection).session, live_engine(connection).outbox
+    session, outbox = engine_of(connection).session, engine_of(connection).outbox
     outbox.offline = False
     link: Any = None
     session._control(link, [protocol.Ping()] * (MAX_PONGS + 1000))

@@ -41,7 +41,7 @@ def asked_to_lend(chunks: list[bytes]) -> list[int]:
         asked.append(len(chunks) - len(stream.chunks) - 1)
         return False
 
-    owner: Any = SimpleNamespace(dispatch=lambda events, nbytes: [], lends=lends)
+    owner: Any = SimpleNamespace(subscriptions=SimpleNamespace(dispatch=lambda events, nbytes: []), lends=lends)
     outbox = Outbox(kick=lambda: None, broken=lambda *_: None, limit=1 << 20)
     session = Session(owner, ConnectOptions(), outbox)
     server: Any = SimpleNamespace(url="nats://there")
