@@ -28,10 +28,11 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT, readable
 from jsclient.jetstream.publishing.atomic_batch import MAX_MESSAGES, AtomicBatch
+from jsclient.keyvalue import headers as entry_headers
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.entry import OPERATION_HEADER, Operation, operation_of
 from jsclient.keyvalue.keys import check_key
-from jsclient.message import Payload
+from jsclient.message import HeadersLike, Payload
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Change:
     stored: str
     """The key as the bucket has it."""
     value: Payload
-    headers: dict[str, str] | None
+    headers: HeadersLike | None
     options: dict[str, Any]
     creates: bool = False
 
@@ -112,20 +113,36 @@ class KeyValueBatch(Generic[V]):
 
     # --- changes ------------------------------------------------------------------------------------------
 
-    def put(self, key: str, value: V) -> None:
-        """Store a value, whatever the key has."""
-        self._add(key, self._value(value))
+    def put(self, key: str, value: V, *, headers: HeadersLike | None = None) -> None:
+        """Store a value, whatever the key has. `headers` are stored with it."""
+        self._add(key, self._value(value), entry_headers.to_store(headers))
 
-    def create(self, key: str, value: V, *, ttl: float | dt.timedelta | None = None) -> None:
-        """Store a value if the key has none. Otherwise `commit` raises KeyExists. `ttl`: see KeyValue.create."""
-        self._add(key, self._value(value), revision=0, ttl=ttl).creates = True
+    def create(
+        self,
+        key: str,
+        value: V,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+    ) -> None:
+        """Store a value if the key has none. Otherwise `commit` raises KeyExists. `ttl`, `headers`: see
+        KeyValue.create."""
+        self._add(key, self._value(value), entry_headers.to_store(headers), 0, ttl).creates = True
 
-    def update(self, key: str, value: V, revision: int, *, ttl: float | dt.timedelta | None = None) -> None:
+    def update(
+        self,
+        key: str,
+        value: V,
+        revision: int,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+    ) -> None:
         """Store a value if the key is still at `revision`. Otherwise `commit` raises RevisionMismatch.
-        `ttl`: see KeyValue.update."""
+        `ttl`, `headers`: see KeyValue.update."""
         if revision is None:
             raise ConfigError("update needs the revision of the key: `put` stores without one")
-        self._add(key, self._value(value), revision=revision, ttl=ttl)
+        self._add(key, self._value(value), entry_headers.to_store(headers), revision, ttl)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
         """Store a delete marker; earlier revisions stay. `revision`: only if the key is still at this one."""
@@ -140,7 +157,7 @@ class KeyValueBatch(Generic[V]):
         self,
         key: str,
         value: Payload,
-        headers: dict[str, str] | None = None,
+        headers: HeadersLike | None = None,
         revision: int | None = None,
         ttl: float | dt.timedelta | None = None,
     ) -> Change:

@@ -39,6 +39,7 @@ from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT, reada
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
+from jsclient.keyvalue import headers as entry_headers
 from jsclient.keyvalue import many, missing
 from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.config import KeyValueStatus
@@ -66,12 +67,12 @@ from jsclient.keyvalue.keys import (
 )
 from jsclient.keyvalue.typed import OnBadEntry, TypedKeyValue
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
-from jsclient.message import Payload
+from jsclient.message import HeadersLike, Payload
 from jsclient.nuid import next_nuid
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import RawStreamMsg
+    from jsclient.jetstream import RawStreamMsg, StreamSource
     from jsclient.keyvalue.encoded import EncodedKeyValue
     from protocol import Msg
 
@@ -95,6 +96,7 @@ _DEFAULT_API: Final = "$JS.API."
 _PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", ROLLUP: ROLLUP_SUBJECT}
 
 D = TypeVar("D")
+K = TypeVar("K", bound="KeyValue")
 _RAISE: Final[Any] = object()
 
 
@@ -108,7 +110,9 @@ class KeyValue:
     what they say; each is a round trip. There is no `len(kv)`: a bucket that others write to has none.
     """
 
-    def __init__(self, js: JetStream, bucket: str, info: StreamInfo | None = None) -> None:
+    def __init__(
+        self, js: JetStream, bucket: str, info: StreamInfo | None = None, mirror: StreamSource | None = None
+    ) -> None:
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(self._nc)
@@ -118,12 +122,15 @@ class KeyValue:
         """The stream behind it: `KV_` and the name."""
         self._stream = Stream(js, self.stream_name)
         self._direct = True if info is None else bool(info.config.allow_direct)
+        self._read_only = False
         origin, write_prefix = bucket, None
         self._writer = js
-        if info is not None and info.config.mirror is not None:
+        if info is not None:
+            mirror = info.config.mirror
+            self._direct = self._direct or bool(mirror and info.config.mirror_direct)
+        if mirror is not None:
             # A mirror stores the subjects of its origin, and cannot be written itself.
-            self._direct = self._direct or bool(info.config.mirror_direct)
-            origin, write_prefix = origin_of(info.config.mirror, bucket)
+            origin, write_prefix = origin_of(mirror, bucket)
             if write_prefix is not None:
                 # Questions about a write go the same way: the local account does not know the origin.
                 api_of_origin = write_prefix.removesuffix(f".{SUBJECT_ROOT}{origin}.")
@@ -163,6 +170,19 @@ class KeyValue:
         # A bucket that is written by codecs is a bucket, which knows nothing of it: imported when somebody asks.
         kind: type[EncodedKeyValue] = import_module("jsclient.keyvalue.encoded").EncodedKeyValue
         return kind(self, keys, values, on_bad)
+
+    def read_only(self: K) -> K:
+        """The same bucket for reading: each write raises ConfigError and sends nothing. Sends nothing itself."""
+        reader = object.__new__(type(self))
+        vars(reader).update(vars(self), _read_only=True)
+        return reader
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ConfigError(
+                f"this handle of bucket {self.bucket!r} is for reading (read_only). Nothing was sent. Write through "
+                "the handle that you called read_only on."
+            )
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -252,12 +272,12 @@ class KeyValue:
         block = reply.raw_headers
         if block is None or (reply.status is not None and SEQUENCE not in block):
             self._refused(key, reply)
-        subject, revision, stamp, operation = direct_fields(block, reply)
+        subject, revision, stamp, operation, stored = direct_fields(block, reply)
         if subject != (self._prefix + key).encode():
             self._not_found(key)
         if not revision.isdigit():
             self._refused(key, reply)
-        return KeyValueEntry(self.bucket, key, reply.data, int(revision), operation, 0, stamp)
+        return KeyValueEntry(self.bucket, key, reply.data, int(revision), operation, 0, stamp, stored)
 
     def _from_leader(self, key: str, revision: int | None, deadline: Deadline) -> KeyValueEntry:
         subject = self._prefix + key
@@ -280,6 +300,7 @@ class KeyValue:
             operation_of(readable(message)),
             0,
             b"" if message.time is None else format_time(message.time).encode(),
+            message.raw_headers,
         )
 
     def _refused(self, key: str, reply: Msg) -> NoReturn:
@@ -317,30 +338,38 @@ class KeyValue:
 
     # --- writing ------------------------------------------------------------------------------------------
 
-    def put(self, key: str, value: Payload, *, timeout: Timeout = DEFAULT) -> int:
-        """Store a value, whatever was there before; returns its revision."""
+    def put(self, key: str, value: Payload, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
+        """Store a value, whatever was there before; returns its revision. `headers` are stored with it."""
         try:
             if not valid_key(key) or len(key) > self._limit:
                 raise refuse_key(key, self._limit)
         except TypeError:
             raise refuse_key(key, self._limit) from None
-        return self._publish(key, value, timeout=timeout)
+        return self._publish(key, value, headers=entry_headers.to_store(headers), timeout=timeout)
 
     def create(
-        self, key: str, value: Payload, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
+        self,
+        key: str,
+        value: Payload,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
     ) -> int:
         """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision. NotStored when
         it was refused and the time did not suffice to read why, or no reason was there to be read.
 
         `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl` or
-        `allow_msg_ttl`. A server may lift a `ttl` below `limit_marker_ttl` to that time.
+        `allow_msg_ttl`. A server may lift a `ttl` below `limit_marker_ttl` to that time. `headers` are stored with
+        the value.
         """
         check_key(key, self._limit)
+        options = _options(ttl, headers)
         deadline, own = self._deadline(timeout), next_nuid()
         expected = 0
         for _ in range(CREATE_ATTEMPTS):
             try:
-                return self._store(key, value, expected, ttl, own, deadline)
+                return self._store(key, value, expected, options, own, deadline)
             except WrongLastSequence as error:
                 refusal = error
                 try:
@@ -367,18 +396,20 @@ class KeyValue:
         revision: int,
         *,
         ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
         """Store a value if the key is still at `revision` (compare and set); RevisionMismatch otherwise.
 
-        `ttl` as for `create`: without it the new value does not expire, whatever that before it had.
+        `ttl` as for `create`: without it the new value does not expire, whatever that before it had. `headers` are
+        stored with the value, in place of the headers of the earlier revision.
         """
         check_key(key, self._limit)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
             raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}: `put` stores without one")
         deadline, own = self._deadline(timeout), next_nuid()
         try:
-            return self._store(key, value, revision, ttl, own, deadline)
+            return self._store(key, value, revision, _options(ttl, headers), own, deadline)
         except WrongLastSequence as error:
             return self._own_revision(key, revision, own, error, deadline)
 
@@ -410,18 +441,17 @@ class KeyValue:
         key: str,
         value: Payload,
         expected: int,
-        ttl: float | dt.timedelta | None,
+        options: dict[str, Any],
         own: str,
         deadline: Deadline,
     ) -> int:
         """Store a value if the key is at `expected`. `own` is its message id, by which it is known again."""
-        options: dict[str, Any] = {"expected_last_subject_seq": expected}
-        if ttl is not None:
-            options["ttl"] = ttl
-        return self._publish(key, value, msg_id=own, timeout=deadline.remaining(), **options)
+        timeout = deadline.remaining()
+        return self._publish(key, value, msg_id=own, expected_last_subject_seq=expected, timeout=timeout, **options)
 
     def _publish(self, key: str, value: Payload, **options: Any) -> int:
         """Every write of one key comes by here."""
+        self._check_writable()
         try:
             return self._writer.publish(self._write_prefix + key, value, **options).seq
         except NoStreamForSubject as error:
@@ -490,6 +520,7 @@ class KeyValue:
         The bucket needs `allow_atomic=True`, and the server version 2.12. `timeout` bounds the commit at the end of the
         `with` block (15 s by default).
         """
+        self._check_writable()
         return KeyValueBatch(self, str, lambda value: value, timeout)
 
     @arguments
@@ -579,6 +610,7 @@ class KeyValue:
 
         `timeout` bounds the whole; by default only 5 s without a key or an ack end it.
         """
+        self._check_writable()
         patience = Patience(timeout, READ_TIMEOUT)
         publish = self._writer.publish_async
         futures: deque[Any] = deque()
@@ -602,6 +634,7 @@ class KeyValue:
         Of younger ones the marker stays and only what it covers goes. A key that was written again meanwhile is
         left alone. Returns how many markers were removed. `timeout` bounds the whole; by default each step has 5 s.
         """
+        self._check_writable()
         limit = plain_or_none(older_than)
         if limit is None or isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
             raise ConfigError(f"older_than must be 0 or more seconds, got {older_than!r}")
@@ -642,7 +675,13 @@ class KeyValue:
         return self._engine.refuse_pickle(self)
 
     def __repr__(self) -> str:
-        return f"<KeyValue {self.bucket}>"
+        return f"<KeyValue {self.bucket}{' read-only' if self._read_only else ''}>"
+
+
+def _options(ttl: float | dt.timedelta | None, headers: HeadersLike | None) -> dict[str, Any]:
+    """Options of the publish that stores a value."""
+    given = {"ttl": ttl, "headers": entry_headers.to_store(headers)}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _is_own(message: RawStreamMsg, own: str) -> bool:

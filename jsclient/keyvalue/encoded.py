@@ -19,7 +19,7 @@ from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
 from jsclient.keyvalue.keys import check_filter
 from jsclient.keyvalue.typed import OnBadEntry
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
-from jsclient.message import Payload
+from jsclient.message import HeadersLike, Payload
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -203,16 +203,23 @@ class EncodedKeyValue(KeyValue):
             log.warning("%s", error)
             return None
 
-    def put(self, key: str, value: Payload, *, timeout: Timeout = DEFAULT) -> int:
+    def put(self, key: str, value: Payload, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
         """See KeyValue.put. EncodeFailed: nothing was sent."""
-        return super().put(self._writing.key(key), self._writing.value(value), timeout=timeout)
+        return super().put(self._writing.key(key), self._writing.value(value), headers=headers, timeout=timeout)
 
     def create(
-        self, key: str, value: Payload, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
+        self,
+        key: str,
+        value: Payload,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
     ) -> int:
         """See KeyValue.create."""
+        stored, data = self._writing.key(key), self._writing.value(value)
         try:
-            return super().create(self._writing.key(key), self._writing.value(value), ttl=ttl, timeout=timeout)
+            return super().create(stored, data, ttl=ttl, headers=headers, timeout=timeout)
         except _OF_A_KEY as error:
             self._named(error, key)
 
@@ -224,12 +231,13 @@ class EncodedKeyValue(KeyValue):
         revision: int,
         *,
         ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
         """See KeyValue.update."""
         stored, data = self._writing.key(key), self._writing.value(value)
         try:
-            return super().update(stored, data, revision, ttl=ttl, timeout=timeout)
+            return super().update(stored, data, revision, ttl=ttl, headers=headers, timeout=timeout)
         except _OF_A_KEY as error:
             self._named(error, key)
 
@@ -258,6 +266,7 @@ class EncodedKeyValue(KeyValue):
 
     def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[Payload]:
         """See KeyValue.batch."""
+        self._check_writable()
         return KeyValueBatch(self, self._writing.key, self._writing.value, timeout)
 
     @arguments

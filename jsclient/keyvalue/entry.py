@@ -13,7 +13,8 @@ from jsclient import codecs
 from jsclient.durations import to_seconds
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import parse_time
-from protocol import MalformedHeaders
+from jsclient.keyvalue import headers
+from protocol import Headers, MalformedHeaders
 from protocol.described import described
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ OPERATION_HEADER: Final = "KV-Operation"
 
 OPERATION_BYTES: Final = OPERATION_HEADER.encode()
 MARKER_BYTES: Final = names.MARKER_REASON.encode()
+_STREAM_LINE: Final = f"\r\n{names.STREAM}:".encode()
 _SUBJECT: Final = names.SUBJECT.encode()
 SEQUENCE: Final = names.SEQUENCE.encode()
 _TIME_STAMP: Final = names.TIME_STAMP.encode()
@@ -67,10 +69,17 @@ class KeyValueEntry(msgspec.Struct, gc=False):
     """Messages that matched and came after it when the server sent it; 0 for `get`."""
     stamp: bytes | int = 0
     """When it was stored, as the server said it: nanoseconds or text; see `created`."""
+    raw_headers: bytes | None = None
+    """The header block of its message; see `headers`."""
 
     def json(self) -> Any:
         """The value as JSON: dict, list, str, number ...; raises DecodeFailed."""
         return codecs.from_json(self.value, self.key, self.revision)
+
+    @property
+    def headers(self) -> Headers:
+        """The headers stored with the value. Headers that NATS uses (`Nats-...`, `KV-Operation`) are left out."""
+        return headers.of_block(self.raw_headers)
 
     @property
     def created(self) -> dt.datetime:
@@ -98,11 +107,11 @@ _OPERATIONS: Final = {
 }
 
 
-def operation_of(headers: Any) -> Operation:
+def operation_of(stored: Any) -> Operation:
     """What the headers of a stored message say: those of the client first, then those of a server's marker."""
-    if not headers:
+    if not stored:
         return Operation.PUT
-    word = headers.get(OPERATION_HEADER) or headers.get(names.MARKER_REASON) or ""
+    word = stored.get(OPERATION_HEADER) or stored.get(names.MARKER_REASON) or ""
     return _OPERATIONS.get(word, Operation.PUT)
 
 
@@ -136,17 +145,18 @@ _PLAIN: Final = re.compile(
 ).fullmatch
 
 
-def direct_fields(block: bytes, message: Msg) -> tuple[bytes, bytes, bytes, Operation]:
-    """Subject, sequence, time stamp and operation in the headers of a direct get."""
+def direct_fields(block: bytes, message: Msg) -> tuple[bytes, bytes, bytes, Operation, bytes | None]:
+    """Subject, sequence, time stamp, operation and stored header block in the headers of a direct get."""
     plain = _PLAIN(block)  # the message was stored without headers: 1.0 us instead of 2.9
     if plain is not None:
         subject, sequence, stamp = plain.groups()
-        return subject, sequence, stamp, Operation.PUT
+        return subject, sequence, stamp, Operation.PUT, None
     return (
         field(block, _SUBJECT),
         field(block, SEQUENCE),
         field(block, _TIME_STAMP),
         operation_of_message(message),
+        block[: block.rfind(_STREAM_LINE)] + b"\r\n\r\n",
     )
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
+from jsclient.errors import BadBucket, BucketExists, ConfigError, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
-from jsclient.jetstream import JetStream
+from jsclient.jetstream import JetStream, StreamSource
 from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.bucket import KeyValue
@@ -26,15 +26,24 @@ _ALL_BUCKETS: Final = "$KV.*.>"
 
 @with_shared_options
 @arguments
-def key_value(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> KeyValue:
+def key_value(
+    js: JetStream,
+    bucket: str,
+    *,
+    fetch_info: bool = True,
+    mirror: StreamSource | None = None,
+    timeout: Timeout = DEFAULT,
+) -> KeyValue:
     """The handle of an existing bucket; BucketNotFound when there is none, BadBucket when it is another stream.
 
-    `fetch_info=False` sends nothing: for accounts that may not ask about streams. The bucket is then taken to be
-    no mirror, and to allow direct reads.
+    `fetch_info=False` sends nothing, for accounts without permission to ask about streams. The bucket is then taken to
+    allow direct reads. If it is a mirror, give its origin as `mirror=StreamSource(name="orders", domain="hub")`.
     """
     name = stream_name(bucket)
     if not fetch_info:
-        return KeyValue(js, bucket)
+        return KeyValue(js, bucket, mirror=mirror)
+    if mirror is not None:
+        raise ConfigError("mirror goes with fetch_info=False: otherwise the server says what the bucket copies")
     try:
         info = js.stream(name, timeout=timeout).cached_info
     except StreamNotFound as error:

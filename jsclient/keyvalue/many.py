@@ -55,4 +55,5 @@ def _messages(kv: KeyValue, subjects: list[str], deadline: Deadline) -> list[Raw
 
 def _entry(kv: KeyValue, key: str, message: RawStreamMsg) -> KeyValueEntry:
     stamp = b"" if message.time is None else format_time(message.time).encode()
-    return KeyValueEntry(kv.bucket, key, message.data, message.seq, operation_of(readable(message)), 0, stamp)
+    operation = operation_of(readable(message))
+    return KeyValueEntry(kv.bucket, key, message.data, message.seq, operation, 0, stamp, message.raw_headers)

@@ -15,7 +15,9 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyDeleted, KeyNotFound
 from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
+from jsclient.message import HeadersLike
 from jsclient.shared_options import with_shared_options
+from protocol import Headers
 from protocol.described import described
 
 if TYPE_CHECKING:
@@ -80,6 +82,11 @@ class TypedEntry(Generic[T]):
     def delta(self) -> int:
         """How many matching entries came after it when the server sent it."""
         return self.raw.delta
+
+    @property
+    def headers(self) -> Headers:
+        """The headers that were stored with the value; see KeyValueEntry."""
+        return self.raw.headers
 
     @property
     def created(self) -> dt.datetime:
@@ -289,14 +296,22 @@ class TypedKeyValue(Generic[T]):
             raise EncodeFailed(f"{what}. Nothing was sent. Store a value of the type of the bucket.") from error
         return data
 
-    def put(self, key: str, value: T, *, timeout: Timeout = DEFAULT) -> int:
+    def put(self, key: str, value: T, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
         """Store a value, whatever was there before; returns its revision. EncodeFailed: nothing was sent, because the
         codec cannot write the value, or it is none that can be read again as the type of the bucket."""
-        return self.kv.put(key, self._written(value), timeout=timeout)
+        return self.kv.put(key, self._written(value), headers=headers, timeout=timeout)
 
-    def create(self, key: str, value: T, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT) -> int:
+    def create(
+        self,
+        key: str,
+        value: T,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int:
         """Store a value if the key has none; KeyExists otherwise. See KeyValue.create."""
-        return self.kv.create(key, self._written(value), ttl=ttl, timeout=timeout)
+        return self.kv.create(key, self._written(value), ttl=ttl, headers=headers, timeout=timeout)
 
     def update(
         self,
@@ -305,10 +320,11 @@ class TypedKeyValue(Generic[T]):
         revision: int,
         *,
         ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
         """Store a value if the key is still at `revision`; RevisionMismatch otherwise. See KeyValue.update."""
-        return self.kv.update(key, self._written(value), revision, ttl=ttl, timeout=timeout)
+        return self.kv.update(key, self._written(value), revision, ttl=ttl, headers=headers, timeout=timeout)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
         """Store a delete marker; see KeyValue.delete."""

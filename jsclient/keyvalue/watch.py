@@ -306,7 +306,14 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
         metadata = message.metadata
         key = message.subject[self._cut :]
         return KeyValueEntry(
-            self.bucket, key, message.data, metadata.stream_seq, operation, metadata.num_pending, metadata.timestamp_ns
+            self.bucket,
+            key,
+            message.data,
+            metadata.stream_seq,
+            operation,
+            metadata.num_pending,
+            metadata.timestamp_ns,
+            message.msg.raw_headers,
         )
 
     def _set_delta(self, entry: KeyValueEntry, delta: int) -> None:

@@ -404,7 +404,7 @@ NEVER_NAMES = """
     for_handlers forget_reply forked frame get get_all hand_back health hold index info initial items jetstream
     json keys learn_pin learn_size leave link_event makes new_inbox not_started open_inbox open_sink
     ordered_consumer ordered_push_consumer partitions_of pending ping pub_start publish_async_pending pull_bytes
-    pull_options put read read_with readable readall readinto reads_direct refuse_pickle release
+    pull_options put read read_only read_with readable readall readinto reads_direct refuse_pickle release
     remove_link_listener remove_subscription remove_violation_listener report_error reported
     required_permissions reset resize resolve respond respond_json reveal run_callback run_last_callback
     runs_here same_shape sends_within set_callbacks set_pending_limits set_servers snapshot stats stop succeed take

@@ -205,7 +205,7 @@ def test_services_are_asked_in_time(kv: KeyValue, proxy: Proxy) -> None:
 
 
 def test_every_call_is_in_that_list() -> None:
-    asks_nobody = {"batch", "bucket", "stream_name", "typed", "encoded"}
+    asks_nobody = {"batch", "bucket", "stream_name", "typed", "encoded", "read_only"}
     methods = {name for name in dir(KeyValue) if not name.startswith("_")} - asks_nobody
     assert methods <= {name.split()[0] for name in CALLS}
     functions = {name for name in keyvalue.__all__ if name[0].islower()}

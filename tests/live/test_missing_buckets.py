@@ -22,7 +22,7 @@ from jsclient.testing import NatsServer
 
 Call = Callable[[Any], Any]
 
-GIVEN = {"bucket", "stream_name", "typed", "encoded", "raw"}
+GIVEN = {"bucket", "stream_name", "typed", "encoded", "read_only", "raw"}
 """Names and other forms of the bucket: they send nothing."""
 
 

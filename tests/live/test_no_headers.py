@@ -76,6 +76,7 @@ CALLS: dict[str, Callable[[JetStream], Any]] = {
     "publish_async": lambda js: js.publish_async("s.a", b"x", headers=H),
     "publish_async with id": lambda js: js.publish_async("s.a", b"x" * 100_000, msg_id="1"),
     "key-value create": lambda js: bucket(js).create("k", b"v"),
+    "key-value put with headers": lambda js: bucket(js).put("k", b"v", headers=H),
     "key-value update": lambda js: bucket(js).update("k", b"v", 1),
     "key-value delete": lambda js: bucket(js).delete("k"),
     "key-value purge": lambda js: bucket(js).purge("k"),
