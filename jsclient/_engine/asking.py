@@ -66,7 +66,7 @@ class Asker:
             if cancel is not None:
                 cancel.leave(ticket)
         if error is not None:
-            if isinstance(error, errors.ConnectionLost) and not error.sent and self._session.moving:
+            if _unsent_by_loss(error):
                 return self.rtt(deadline, cancel=cancel)
             raise error
         took = time.monotonic() - start
@@ -141,7 +141,7 @@ class Asker:
         except errors.BufferFull:
             raise _unsent(subject, deadline.seconds) from None
         except errors.ConnectionLost as lost:
-            if lost.sent or not self._session.moving:
+            if lost.sent:
                 raise
             message = lost
             engine.messages_out += 1  # until the line below
@@ -161,7 +161,7 @@ class Asker:
                 raise
         if message.__class__ is not Msg:
             self._take_back(frame, message)  # it may be cancelled before it was sent
-            if self._was_in_the_move(message):
+            if _unsent_by_loss(message):
                 return self.request(
                     subject, payload, timeout=deadline, headers=headers, cancel=cancel, may_go_on=may_go_on, start=start
                 )
@@ -212,10 +212,6 @@ class Asker:
             if link is not None and (link.reading.lent or link.reading.lock._is_owned()):
                 link.reading.recall()  # it may be ours to read, and they count on it
 
-    def _was_in_the_move(self, ended: BaseException) -> bool:
-        """It was not sent, because the connection moves to another server just now: that takes a moment."""
-        return isinstance(ended, errors.ConnectionLost) and not ended.sent and self._session.moving
-
     def _prepare_request(self, deadline: Deadline, cancel: Cancel | None = None) -> None:
         self._not_on_reader("request")
         if self._session.state is ConnectionState.DRAINING_PUBLISHES:
@@ -249,7 +245,7 @@ class Asker:
                         ) from None
                     continue
                 if message.__class__ is not Msg:
-                    if not self._was_in_the_move(message):
+                    if not _unsent_by_loss(message):
                         raise message
                     self._wait_connected(deadline)
         except errors.BufferFull:
@@ -347,7 +343,7 @@ class Asker:
                         raise _unsent(subject, deadline.seconds) from None
                     return
                 if message.__class__ is not Msg:
-                    if count or not self._was_in_the_move(message):
+                    if count or not _unsent_by_loss(message):
                         raise message
                     self._wait_connected(deadline)
                     self._post_now(frame, deadline)
@@ -413,6 +409,11 @@ def _put_error(ticket: waiting.Ticket[Any], cancel: Cancel) -> None:
 
 def no_responders(subject: str) -> errors.NoResponders:
     return errors.NoResponders(f"nobody listens on {subject!r}", subject)
+
+
+def _unsent_by_loss(ended: BaseException) -> bool:
+    """The link was lost before anything was sent: the call waits for the next one, and sends it then."""
+    return isinstance(ended, errors.ConnectionLost) and not ended.sent
 
 
 def _unanswered(subject: str, deadline: Deadline, every: float) -> errors.RequestTimeout:

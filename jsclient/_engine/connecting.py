@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import queue
+import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
-from jsclient._engine import moving
+from jsclient._engine import lame_duck
 from jsclient._engine.happenings import ConnectionEvent
-from jsclient._engine.link import Link, open_link
+from jsclient._engine.link import Link, discard, open_link
 from jsclient._engine.reconnect_delay import BACKOFF_MAX
 from jsclient._engine.servers import ServerPool
 from jsclient.durations import Deadline, check_timeout
@@ -86,18 +87,24 @@ class Connector:
         if error is not None:
             raise error
 
-    def spawn(self, result: waiting.Ticket[BaseException | None] | None = None) -> None:
+    def leave(self, link: Link) -> None:
+        """The server of `link` is a lame duck, and there are others: connect to one of them, then give this link up."""
+        link.leaving = True
+        self._engine.clock.call_later(random.uniform(0.0, lame_duck.SPREAD), lambda: self.spawn(old=link))
+
+    def spawn(self, result: waiting.Ticket[BaseException | None] | None = None, old: Link | None = None) -> None:
+        """Dial on a new thread. The link takes the place of `old`, if there is one."""
         if self._closing.is_set():
             return
         self._made += 1
         name = f"jsclient-connect-{self._engine.number}-{self._made}"
         try:
-            thread = Thread(name, self._run, result)
+            thread = Thread(name, self._run, result, old)
             start_all([thread], "a connection")
         except (errors.NoThread, MemoryError) as error:
             if result is not None:
                 raise
-            self._engine.clock.call_later(NO_THREAD_PAUSE, self.spawn)
+            self._engine.clock.call_later(NO_THREAD_PAUSE, lambda: self.spawn(old=old))
             log.error(
                 "no thread to reconnect with, trying again in %g s: %s",
                 NO_THREAD_PAUSE,
@@ -107,64 +114,71 @@ class Connector:
             return
         self._thread = thread  # not before: close() joins it, from any thread
 
-    def _run(self, result: waiting.Ticket[BaseException | None] | None) -> None:
+    def _run(self, result: waiting.Ticket[BaseException | None] | None, old: Link | None) -> None:
         heard = result is not None and not self._options.retry_on_failed_connect
         try:
-            error = self._dial_until_up(heard)
+            error = self._dial_until_up(heard, old)
         except BaseException as unexpected:  # a hook of the user may raise anything
             error = unexpected
             if isinstance(error, MemoryError) and not heard and not self._closing.is_set():
-                self._engine.clock.call_later(NO_THREAD_PAUSE, self.spawn)  # that passes
+                self._engine.clock.call_later(NO_THREAD_PAUSE, lambda: self.spawn(old=old))  # that passes
                 error = None
             log.exception("connecting failed")
+        if old is not None:
+            old.leaving = False
+            return  # the server ends the old link itself in the end, and that is a loss as any
         if result is not None:
             result.put(error)
         if error is not None and not heard and not self._closing.is_set():
             self._engine.ending.fail(error)
 
-    def _dial_until_up(self, once: bool) -> BaseException | None:
+    def _dial_until_up(self, once: bool, old: Link | None) -> BaseException | None:
         """Try servers until a link stands (None) or there is no point in going on (the reason)."""
+        session = self._session
         attempts: list[tuple[str, str]] = []
         failures: list[BaseException] = []
         limit = len(self.pool) if once else None
         met_lame_duck = False  # the application may choose it again and again
-        while not self._closing.is_set():
-            server, pause = self.next_server(as_usual=met_lame_duck)
+        while not self._closing.is_set() and (old is None or lame_duck.may_leave(session, old)):
+            server, pause = self._next_server(others=old is not None, as_usual=met_lame_duck)
             met_lame_duck = False
             if server is None:
                 return self._gave_up(attempts, failures)
-            if self.hurry.wait(self.delay() if pause is None else pause):
+            if self.hurry.wait(self._delay() if pause is None else pause):
                 self.hurry.clear()  # first: close() sets the other one before
             if self._closing.is_set():
                 break
             try:
-                link = self.open(server)
-                if link.info.ldm and self._knows_better(server):
-                    moving.discard(link)
+                link = self._open(server)
+                if link.info.ldm and (self._knows_better(server) or old is not None):
+                    discard(link.stream)
                     met_lame_duck = True
                     continue
             except Exception as error:
                 if once and not isinstance(error, (errors.JsClientError, OSError)):
                     return error  # a callable of the user: the caller of connect sees it as it is
-                self._session.last_error = error
+                session.last_error = error
                 self.pool.failed(server)
                 attempts = [*attempts[-50:], (server.url, errors.brief(error))]
                 failures = [*failures[-50:], error]
                 # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
                 wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected
-                last = wrong_options or self._refused_for_good(error)
+                last = old is None and (wrong_options or self._refused_for_good(error))
                 quiet = once or self._closing.is_set()
-                self._engine.connect_attempt_failed(server.url, error, not (quiet or last), quiet)
+                self._engine.connect_attempt_failed(server.url, error, not (quiet or last or old is not None), quiet)
                 if last:
                     return error
                 if limit is not None and len(failures) >= limit:
                     return self._gave_up(attempts, failures)
             else:
-                self._session.adopt(link)
+                if old is None:
+                    session.adopt(link)
+                else:
+                    lame_duck.replace(session, old, link)
                 return None
         return errors.ConnectionClosed("the connection was closed while it was being made")
 
-    def next_server(self, others: bool = False, as_usual: bool = False) -> tuple[Server | None, float | None]:
+    def _next_server(self, others: bool = False, as_usual: bool = False) -> tuple[Server | None, float | None]:
         """The server to dial now, as the application chooses or else (`as_usual`) as the pool does; and the seconds to
         wait before that, None for the usual ones. `others`: not the one in use."""
         choose = self._options.reconnect.choose
@@ -191,7 +205,7 @@ class Connector:
             raise errors.ConfigError(f"choose returned {url!r:.200}, which is none of the servers that it was given")
         return server, pause
 
-    def delay(self) -> float:
+    def _delay(self) -> float:
         try:
             return self.pool.delay(time.monotonic())
         except Exception:  # the user's hook: no reason to give the connection up
@@ -203,7 +217,7 @@ class Connector:
         self.pool.lame_duck(server)
         return self.pool.has_alternative()
 
-    def open(self, server: Server) -> Link:
+    def _open(self, server: Server) -> Link:
         return open_link(
             server,
             self._options,

@@ -118,10 +118,10 @@ def open_link(
         stream.set_tick(tick(options.ping_interval))
         return link
     except protocol.ProtocolError as error:
-        _discard(stream)
+        discard(stream)
         raise errors.NotANatsServer(f"{server.url} does not speak the NATS protocol: {error.what}") from error
     except BaseException:
-        _discard(stream)
+        discard(stream)
         raise
 
 
@@ -130,7 +130,8 @@ def tick(ping_interval: float) -> float:
     return min(MAX_TICK, ping_interval / TICKS_PER_PING)
 
 
-def _discard(stream: Transport) -> None:
+def discard(stream: Transport) -> None:
+    """Close a link that nobody has used."""
     stream.shutdown()
     with contextlib.suppress(OSError):
         stream.close()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import queue
 import threading
 import time
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import protocol
 from jsclient import errors, waiting
-from jsclient._engine import moving, server_errors
+from jsclient._engine import server_errors
 from jsclient._engine.connecting import Connector
 from jsclient._engine.happenings import ConnectionEvent
-from jsclient._engine.link import Link, tick
+from jsclient._engine.link import Link, discard, tick
 from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox
 from jsclient._engine.pings import Pings
 from jsclient._engine.server_errors import ServerErr, Verdict
@@ -81,7 +80,6 @@ class Session:
         self.closing: waiting.Gate = waiting.Gate()
         self.closed: waiting.Gate = waiting.Gate()
         self.pings: Pings = Pings(outbox)
-        self.moving_since: float = -math.inf  # to another server, while the link still stands
         self.connector: Connector = Connector(engine, options, self)
         self.pool: ServerPool = self.connector.pool
 
@@ -99,8 +97,7 @@ class Session:
                 if self.state in (ConnectionState.CONNECTING, ConnectionState.RECONNECTING):
                     self.state = ConnectionState.CONNECTED
         if abandoned:
-            link.stream.shutdown()
-            link.stream.close()
+            discard(link.stream)
             return
         try:
             reader = self._begin(link, first)
@@ -293,7 +290,7 @@ class Session:
                 self.engine.telling.tell(ConnectionEvent("lame_duck"))
             if self.options.reconnect.enabled and not link.leaving and self.pool.has_alternative():
                 # Move in our own time, instead of being cut off later.
-                moving.leave_later(self, link)
+                self.connector.leave(link)
 
     def _err(self, link: Link, err: ServerErr) -> None:
         log.debug("%s: %s", link.server.url, err.error)
@@ -311,12 +308,6 @@ class Session:
         if error is not None and when == link.reading.last_frame:
             return error
         return errors.ConnectionLost(f"{link.server.url} closed the connection")
-
-    @property
-    def moving(self) -> bool:
-        """True while, or a moment after, the connection changes from one live link to another: what was not sent just
-        then is to be sent again, and nobody need hear of it."""
-        return time.monotonic() - self.moving_since < moving.MOMENT
 
     def recall_reader(self) -> None:
         """Called before waiting for anything but the reply of a request: see `reading`."""
@@ -341,16 +332,18 @@ class Session:
                     if isinstance(error, OSError)
                     else errors.ConnectionLost("a write was interrupted: this link cannot be used any further")
                 )
-            self._go_offline(link)
+            self.go_offline(link)
         stream.shutdown()
 
-    def _go_offline(self, link: Link) -> None:
+    def go_offline(self, link: Link) -> bool:
         """Calls made from now on wait for the next link, although the reader has not ended this one yet."""
         with self.lock:
             # Never for a link that has been replaced meanwhile: nobody would end the new one and go online again.
-            if self.link is link and not self.closing.is_set():
-                self.connected.clear()
-                self.outbox.go_offline()
+            if self.link is not link or self.closing.is_set():
+                return False
+            self.connected.clear()
+            self.outbox.go_offline()
+            return True
 
     def link_down(self, link: Link, error: BaseException | None) -> None:
         """The link ends, for whatever reason: called by its reader, and by `end_close`. The first call counts."""
@@ -394,7 +387,7 @@ class Session:
         if link is not None:
             link.error = link.error or errors.ConnectionLost("reconnecting, as asked for")
             self.outbox.drain(Deadline(JOIN_TIMEOUT))
-            self._go_offline(link)
+            self.go_offline(link)
             link.shutdown()
 
     def drain_publishes(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, errors
-from jsclient._engine import moving
+from jsclient._engine import lame_duck
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PublishFuture, StreamConfig
 from jsclient.testing import Cluster, FakeServer, NatsServer, ScriptFailed, info_line, wait_until
 
@@ -218,7 +218,7 @@ def test_a_lame_duck_is_left_without_a_herd_and_without_notice(cluster: Cluster,
 
 
 def test_a_lame_duck_is_not_left_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "SPREAD", 0.1)
+    monkeypatch.setattr(lame_duck, "SPREAD", 0.1)
     told = threading.Event()
     go = threading.Event()
 
@@ -246,8 +246,8 @@ def test_a_lame_duck_is_not_left_for_another_one(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_under_way_is_answered_before_a_lame_duck_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The inbox of requests stays subscribed to the end of the old link: a quick answer would find nobody."""
-    monkeypatch.setattr(moving, "SPREAD", 0.1)
-    monkeypatch.setattr(moving, "PATIENCE", 20.0)
+    monkeypatch.setattr(lame_duck, "SPREAD", 0.1)
+    monkeypatch.setattr(lame_duck, "PATIENCE", 20.0)
     stands = threading.Event()
     sent: list[bytes] = []
 

@@ -152,31 +152,30 @@ def test_subscriptions_have_a_bound(stalled: Stalled) -> None:
     assert made[-1].subject == f"{subject}.{len(made) - 1}"
 
 
-def move_at_the_first_frame(
+def lose_the_first_frame(
     nc: jsclient.Connection,
     monkeypatch: pytest.MonkeyPatch,
     lose: Callable[[Any], None],
     then: Callable[[], None] = lambda: None,
 ) -> None:
-    """The connection moves to another server just when the next call sends. `lose`: what becomes of that frame; `then`:
-    called behind each later one."""
+    """The link is lost just when the next call sends. `lose`: what becomes of that frame; `then`: called behind each
+    later one."""
     engine = engine_of(nc)
     post = engine.outbox.post_at_once
     struck: list[Any] = []
 
-    def moving(frame: Any) -> None:
+    def losing(frame: Any) -> None:
         if struck:
             post(frame)
             then()
             return
         struck.append(frame)
-        engine.session.moving_since = time.monotonic()
         lose(frame)
 
-    monkeypatch.setattr(engine.outbox, "post_at_once", moving)
+    monkeypatch.setattr(engine.outbox, "post_at_once", losing)
 
 
-def test_what_is_sent_again_in_a_move_keeps_its_cancel_token(
+def test_what_is_sent_again_after_a_loss_keeps_its_cancel_token(
     nc: jsclient.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second try could not be cancelled."""
@@ -187,21 +186,21 @@ def test_what_is_sent_again_in_a_move_keeps_its_cancel_token(
     def refuse(frame: Any) -> None:
         raise errors.ConnectionLost("not connected at the moment", sent=False)  # as the outbox does then
 
-    move_at_the_first_frame(nc, monkeypatch, refuse, cancel.cancel)
+    lose_the_first_frame(nc, monkeypatch, refuse, cancel.cancel)
     with pytest.raises(errors.Cancelled):
         nc.request("deaf", timeout=20, cancel=cancel)
     deaf.close()
 
 
 @pytest.mark.parametrize("kind", ["many", "repeatedly"])
-def test_requests_of_every_kind_are_sent_again_in_a_move(
+def test_requests_of_every_kind_are_sent_again_if_the_link_was_lost_before(
     nc: jsclient.Connection, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nc.subscribe("echo.move", lambda message: message.respond(message.data))
     nc.flush()
     engine = engine_of(nc)
     # As the end of the old link does with what was not sent.
-    move_at_the_first_frame(nc, monkeypatch, lambda frame: engine.requests.withdrawn([frame]))
+    lose_the_first_frame(nc, monkeypatch, lambda frame: engine.requests.withdrawn([frame]))
     if kind == "many":
         assert [m.data for m in nc.request_many("echo.move", b"x", timeout=10, max_messages=1)] == [b"x"]
     else:
