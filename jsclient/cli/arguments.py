@@ -158,6 +158,7 @@ class OneOf:
             argument.add_to(together)
 
 
+FORCED: Final = ignored("-f", "--force")
 FORCE: Final = arg("-f", "--force", action="store_true", help="do not ask")
 HEADERS: Final = arg("-H", "--header", action="append", metavar="NAME:VALUE")
 NAMES: Final = arg("-n", "--names", action="store_true", help="names alone")

@@ -17,16 +17,9 @@ from jsclient.cli.settings import OF_BUCKET, STORAGE, given
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig, KeyValueEntry, KeyValueStatus
 
-
-@over_jetstream
-def _opened(js: JetStream, options: Options) -> KeyValue:
-    return keyvalue.key_value(js, options.bucket)
-
-
-cli: Commands = Commands(_opened)
+cli: Commands = Commands(over_jetstream(lambda js, options: keyvalue.key_value(js, options.bucket)))
 
 _VALUE: Final = arg("value", nargs="?", help="- or nothing: standard input")
-_REVISION: Final = arg("revision", type=positive)
 _SETTINGS: Final = (
     arg("--history", type=positive, help="revisions kept per key (default 1)"),
     arg("--max-value-size", type=count_of_bytes, help="bytes, or as 64KB; -1: no limit"),
@@ -53,8 +46,6 @@ def _plain(entry: KeyValueEntry) -> dict[str, Any]:
     "kv ls [BUCKET]",
     _PATTERN,
     NAMES,
-    arg("-v", "--verbose", action="store_true", help="keys with their revision, operation and time"),
-    arg("--display-value", action="store_true", help="with --verbose: the values, too"),
     opens=opened,
 )
 def list_keys(js: JetStream, options: Options) -> None:
@@ -62,25 +53,8 @@ def list_keys(js: JetStream, options: Options) -> None:
     if options.bucket is None:
         out.listing(options, keyvalue.key_value_stores(js), _BUCKETS, plain=_PLAIN_BUCKET, empty="no buckets")
         return
-    bucket = keyvalue.key_value(js, options.bucket)
-    if options.verbose:
-        _list_entries(bucket, options)
-        return
-    for key in sorted(bucket.keys(options.pattern)):
+    for key in sorted(keyvalue.key_value(js, options.bucket).keys(options.pattern)):
         out.result(options, {"bucket": options.bucket, "key": key}, key)
-
-
-def _list_entries(bucket: KeyValue, options: Options) -> None:
-    """All of them from one watch, so a key that changes meanwhile appears once."""
-    values = options.display_value
-    with bucket.watch(options.pattern, ignore_deletes=True, meta_only=not values, timeout=options.timeout) as watcher:
-        entries = sorted(watcher.initial(), key=lambda entry: entry.key)
-
-    def plain(entry: KeyValueEntry) -> dict[str, Any]:
-        return {name: value for name, value in _plain(entry).items() if values or name != "value"}
-
-    titles = {**out.columns(KEY="key"), **_ENTRY, **(_SHOWN if values else {})}
-    out.listing(options, entries, titles, plain=plain, flowing=values)
 
 
 @cli("kv add BUCKET", *_SETTINGS, STORAGE, opens=opened, aliases=("new",))
@@ -137,18 +111,10 @@ def _stored(options: Options, revision: int) -> Any:
     return {"bucket": options.bucket, "key": options.key, "revision": revision}, str(revision)
 
 
-@cli(
-    "kv put BUCKET KEY",
-    _VALUE,
-    arg("--revision", type=int, help="only if this is the present revision (0: only if there is none)"),
-)
+@cli("kv put BUCKET KEY", _VALUE)
 def put_value(bucket: KeyValue, options: Options) -> Any:
     """Set a key; prints the revision."""
-    if options.revision is None:
-        return _stored(options, bucket.put(options.key, _value(options)))
-    if options.revision == 0:
-        return _stored(options, bucket.create(options.key, _value(options)))
-    return update_value(bucket, options)
+    return _stored(options, bucket.put(options.key, _value(options)))
 
 
 _EXPIRES: Final = arg("--ttl", type=seconds, help="seconds until it expires (a bucket with --marker-ttl)")
@@ -164,14 +130,6 @@ def create_value(bucket: KeyValue, options: Options) -> Any:
 def update_value(bucket: KeyValue, options: Options) -> Any:
     """Set a key if it has this revision; prints the new one."""
     return _stored(options, bucket.update(options.key, _value(options), options.revision))
-
-
-@cli("kv revert BUCKET KEY", _REVISION, FORCE)
-def revert_key(bucket: KeyValue, options: Options) -> Any:
-    """Set a key to what it was at a revision; prints the new one."""
-    wanted, present = bucket.get_revision(options.key, options.revision), bucket.get(options.key)
-    out.confirm(f"Set {options.key} to what it was at revision {options.revision}?", options.force)
-    return _stored(options, bucket.update(options.key, wanted.value, present.revision))
 
 
 def _done(options: Options, what: str, name: str) -> Any:

@@ -14,7 +14,7 @@ import attrs
 
 import jsclient
 from jsclient import errors, nuid
-from jsclient.cli.arguments import Options, arg
+from jsclient.cli.arguments import Options
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import connect, jetstream
 from jsclient.cli.infos import limits_of
@@ -48,10 +48,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-STREAM: Final = arg("--stream", help="look at this stream and its consumers, too")
-
-
-@cli.alone("check", STREAM, more=add_kinds)
+@cli.alone("check", more=add_kinds)
 def run(options: Options) -> int:
     """Look at connection, rights, versions, limits and clock, as `check` does.
 
@@ -101,8 +98,6 @@ def _findings(options: Options) -> Iterator[Finding]:
         ("JetStream", _account),
         ("delivery", _delivery),
     ]
-    if options.stream:
-        looks.append((f"stream {options.stream}", _stream))
     with nc:
         at = _Look(nc, options, deadline)
         for what, look in looks:
@@ -266,35 +261,3 @@ def _pull(at: _Look, stream: Stream, acks: bool) -> Iterator[Finding]:
         yield Finding("fail", "acks", errors.brief(error), "permit publish on $JS.ACK.>, and import it with $JS.API")
     else:
         yield Finding("ok", "acks", "the server confirmed both")
-
-
-def _stream(at: _Look) -> Iterator[Finding]:
-    js, options, timeout = at.js, at.options, at.left()
-    try:
-        info = js.stream(options.stream, fetch_info=False).info(timeout=timeout)
-    except (errors.ApiError, errors.ConfigError) as error:
-        advice = "`jsclient stream ls` lists what there is"
-        yield Finding("fail", f"stream {options.stream}", errors.brief(error), advice)
-        return
-    yield Finding("ok", f"stream {options.stream}", f"{info.state.messages:,} messages, {size(info.state.bytes)}")
-    if info.cluster is not None and info.cluster.name and not info.cluster.leader:
-        advice = "bring its servers back: it needs more than half of them"
-        yield Finding("fail", "leader", "the stream has none", advice)
-    for peer in (info.cluster.replicas or ()) if info.cluster else ():
-        if peer.offline or not peer.current:
-            how = "offline" if peer.offline else f"{peer.lag:,} operations behind"
-            yield Finding("warn", f"replica {peer.name}", how)
-    if info.state.lost:
-        yield Finding("fail", "lost data", f"{len(info.state.lost.msgs or ()):,} messages", "restore from a backup")
-    for consumer in js.consumers(options.stream, timeout=at.left()):
-        what, limit = f"consumer {consumer.name}", consumer.config.max_ack_pending or 0
-        if limit > 0 and consumer.num_ack_pending >= limit:
-            advice = "its handlers do not acknowledge, or too slowly: nothing more is delivered before they do"
-            yield Finding("fail", what, f"stuck: {consumer.num_ack_pending:,} unacknowledged, the limit", advice)
-        elif consumer.num_pending and not consumer.num_waiting and not consumer.config.is_push:
-            waiting = f"{consumer.num_pending:,} messages wait and nobody pulls"
-            yield Finding("warn", what, waiting, "is its service up?")
-        elif consumer.paused:
-            yield Finding("warn", what, "paused", f"`jsclient consumer resume {options.stream} {consumer.name}`")
-        else:
-            yield Finding("ok", what, f"{consumer.num_pending:,} pending, {consumer.num_ack_pending:,} unacknowledged")

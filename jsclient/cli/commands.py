@@ -26,7 +26,6 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "pub": ("core", "Publish one message, or a line of standard input each.", "publish"),
     "sub": ("core", "Print the messages of a subject.", "subscribe"),
     "request": ("core", "Send a request and print the answers.", "req"),
-    "reply": ("core", "Answer requests on a subject."),
     "rtt": ("core", "Time of a ping to the server, and what server it is."),
     "stream": ("streams", "Streams.", "str", "st", "s"),
     "consumer": ("consumers", "Consumers.", "con", "obs", "c"),
@@ -41,12 +40,10 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "events": ("events", "Print advisories of JetStream as they arrive."),
     "check": ("check", "Look at connection, rights, versions, limits and clock; print what to do."),
     "top": ("top", "A live view of streams and consumers: rates, lag, what is wrong."),
-    "account": ("account", "The account: limits and use."),
-    "backup": ("account", "Backups on disk; needs no server."),
+    "backup": ("backups", "Backups on disk; needs no server."),
     "context": ("context", "Saved connection settings, shared with the NATS CLI.", "ctx"),
     "errors": ("errors_lookup", "What an error code of JetStream means, and what to do.", "error", "err"),
-    "server": ("server", "Run a private server; checks for monitoring.", "srv"),
-    "bench": ("bench", "Messages per second: publish, take, store, fetch."),
+    "server": ("server", "Run a private server.", "srv"),
     "completion": ("completion", 'Print completion for a shell: eval "$(jsclient completion bash)".'),
 }
 """Name -> (module of `jsclient.cli` that declares it, one line of help, other spellings)."""
@@ -57,8 +54,8 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "del": ("rm", "delete"),
     "add": ("create", "new"),
     "edit": ("update",),
-    "info": ("nfo", "i"),
     "copy": ("cp",),
+    "info": ("nfo", "i"),
     "subjects": ("subj",),
 }
 """Other spellings of actions that the NATS CLI knows."""

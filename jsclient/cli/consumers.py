@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from jsclient import errors
 from jsclient.cli import settings
-from jsclient.cli.arguments import NAMES, RAW, OneOf, Options, arg, ignored, positive, seconds
+from jsclient.cli.arguments import FORCED, NAMES, RAW, OneOf, Options, arg, positive, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
 from jsclient.cli.infos import show
@@ -16,7 +16,6 @@ from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
 cli: Commands = Commands(opened)
 
-_FORCED: Final = ignored("-f", "--force")
 
 _ACKS: Final = columns(REDELIVERED="num_redelivered", ACK_FLOOR="ack_floor.stream_seq", ACK_POLICY="config.ack_policy")
 _LISTED: Final = {**columns(NAME="name", PENDING="num_pending", UNACKED="num_ack_pending"), **_ACKS}
@@ -75,13 +74,6 @@ def edit_consumer(js: JetStream, options: Options) -> None:
         show(js.update_consumer(options.stream, after).info(), options)
 
 
-@cli("consumer copy STREAM CONSUMER", arg("copy", help="name of the new consumer"), *settings.OF_COPIED_CONSUMER)
-def copy_consumer(js: JetStream, options: Options) -> None:
-    """Create a consumer with the settings of another."""
-    config = js.consumer_info(options.stream, options.consumer).config
-    show(_created(js, options.stream, settings.named_consumer(config, options, options.copy)), options)
-
-
 def _done(options: Options, what: str, **more: Any) -> tuple[dict[str, Any], str]:
     told = {"stream": options.stream, "consumer": options.consumer, "done": what, **more}
     return told, f"{what} {options.consumer}" + "".join(f" {key} {value}" for key, value in more.items())
@@ -97,14 +89,14 @@ def remove_consumer(js: JetStream, options: Options) -> Any:
 _UNTIL: Final = arg("until", type=settings.moment, help="RFC 3339, or seconds from now, or as 1h30m")
 
 
-@cli("consumer pause STREAM CONSUMER", _UNTIL, _FORCED)
+@cli("consumer pause STREAM CONSUMER", _UNTIL, FORCED)
 def pause_consumer(js: JetStream, options: Options) -> Any:
     """Deliver nothing until a point in time (server 2.11)."""
     state = js.pause_consumer(options.stream, options.consumer, options.until)
     return _done(options, "paused", until=state.pause_until.isoformat() if state.pause_until else None)
 
 
-@cli("consumer resume STREAM CONSUMER", _FORCED)
+@cli("consumer resume STREAM CONSUMER", FORCED)
 def resume_consumer(js: JetStream, options: Options) -> Any:
     """End a pause."""
     js.resume_consumer(options.stream, options.consumer)
@@ -120,7 +112,7 @@ def reset_consumer(js: JetStream, options: Options) -> None:
     show(js.reset_consumer(options.stream, options.consumer, options.sequence), options)
 
 
-@cli("consumer unpin STREAM CONSUMER GROUP", _FORCED)
+@cli("consumer unpin STREAM CONSUMER GROUP", FORCED)
 def unpin_consumer(js: JetStream, options: Options) -> Any:
     """Let another client of a group take over (server 2.11)."""
     js.unpin_consumer(options.stream, options.consumer, options.group)

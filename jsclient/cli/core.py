@@ -1,13 +1,10 @@
-"""`pub`, `sub`, `request`, `reply` and `rtt`: core NATS."""
+"""`pub`, `sub`, `request` and `rtt`: core NATS."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import random
 import re
-import string
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +15,7 @@ from jsclient import errors, nuid
 from jsclient.cli.arguments import HEADERS, RAW, Options, arg, headers_of, past, positive, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import arriving, connect, jetstream
-from jsclient.cli.output import message_record, picked, print_message, result
+from jsclient.cli.output import picked, print_message, result
 
 cli: Commands = Commands(connect)
 
@@ -36,7 +33,7 @@ cli: Commands = Commands(connect)
 def publish(options: Options) -> Any:
     """Publish.
 
-    In the payload {{Count}}, {{Time}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}}, {{ID}} and {{Random 5 10}} are replaced.
+    In the payload {{Count}}, {{Time}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}} and {{ID}} are replaced.
     """
     headers = headers_of(options.header)
     if options.reply and (options.jetstream or options.msg_id):
@@ -87,14 +84,7 @@ def _filled(template: str, number: int) -> str:
         "UnixNano": str(time.time_ns()),
         "ID": nuid.next_nuid(),
     }
-    filled = re.sub(r"{{ *(\w+) *}}", lambda found: values.get(found[1], found[0]), template)
-    return re.sub(r"{{ *Random +(\d+) +(\d+) *}}", _random, filled)
-
-
-def _random(found: re.Match[str]) -> str:
-    """Letters and digits, of a length between the two limits."""
-    least, most = sorted((int(found[1]), int(found[2])))
-    return "".join(random.choices(string.ascii_letters + string.digits, k=random.randint(least, most)))
+    return re.sub(r"{{ *(\w+) *}}", lambda found: values.get(found[1], found[0]), template)
 
 
 _STARTS: Final = ("stream", "all", "new", "last", "last_per_subject", "since", "start_sequence")
@@ -185,33 +175,6 @@ def request(options: Options) -> None:
     if received < options.replies:
         text = f"{received} of {options.replies} answers came within {options.timeout:g} s"
         raise errors.TimedOut(f"{text}. The others may have been sent. Give more time.")
-
-
-@cli(
-    "reply SUBJECT",
-    arg("payload", nargs="?", default="", help="the answer; {{request}} becomes the request"),
-    arg("--command", help="run this and answer with what it prints; the request is its input"),
-    arg("--echo", action="store_true", help="answer with the request"),
-    arg("--queue", default="NATS-RPLY-22", help="queue group (default that of the NATS CLI)"),
-    arg("--count", type=positive, help="end after so many requests"),
-)
-def reply(nc: jsclient.Connection, options: Options) -> None:
-    with nc.subscribe(options.subject, queue=options.queue) as subscription:
-        nc.flush(options.timeout)
-        for message in arriving(subscription, options):
-            result(options, message_record(message), f"[{message.subject}] {len(message.data)} bytes")
-            if message.reply:
-                message.respond(_answer(options, message.data))
-
-
-def _answer(options: Options, data: bytes) -> bytes:
-    if options.echo:
-        return data
-    if options.command:
-        done = subprocess.run(options.command, shell=True, input=data, stdout=subprocess.PIPE, check=False)
-        return done.stdout
-    answer: bytes = options.payload.encode().replace(b"{{request}}", data)
-    return answer
 
 
 @cli("rtt")

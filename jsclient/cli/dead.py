@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final
 
 from jsclient import errors
@@ -10,16 +9,9 @@ from jsclient.cli import output as out
 from jsclient.cli.arguments import FORCE, Options, arg, past, positive
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import over_jetstream
-from jsclient.jetstream import JetStream
 from jsclient.workers.letters import ALL, DeadLetters, Letter
 
-
-@over_jetstream
-def _opened(js: JetStream, options: Options) -> DeadLetters:
-    return DeadLetters(js, options.letters, options.on)
-
-
-cli: Commands = Commands(_opened)
+cli: Commands = Commands(over_jetstream(lambda js, options: DeadLetters(js, options.letters, options.on)))
 
 _WHERE: Final = (
     arg("--letters", default="DEAD", metavar="STREAM", help="stream of the letters (default DEAD)"),
@@ -120,14 +112,6 @@ def purge_letters(letters: DeadLetters, options: Options) -> Any:
     """Remove letters for good."""
     removed = letters.purge(limit=options.limit, **_filters(options))
     return {"removed": removed}, f"removed {removed:,}"
-
-
-@cli("dead export", *_CHOSEN)
-def export_letters(letters: DeadLetters, options: Options) -> None:
-    """Letters as JSON lines."""
-    for text in letters.export(limit=options.limit, **_filters(options)):
-        sys.stdout.buffer.write(text)
-    sys.stdout.buffer.flush()
 
 
 @cli("dead adopt", *_WHERE)

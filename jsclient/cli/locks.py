@@ -10,16 +10,9 @@ from jsclient.cli.arguments import FORCE, Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import over_jetstream
 from jsclient.cli.output import Columns, columns, confirm, listing, picked
-from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.model_base import format_time
 
-
-@over_jetstream
-def _opened(js: JetStream, options: Options) -> keyvalue.KeyValue:
-    return keyvalue.key_value(js, options.bucket)
-
-
-cli: Commands = Commands(_opened)
+cli: Commands = Commands(over_jetstream(lambda js, options: keyvalue.key_value(js, options.bucket)))
 
 TRIES: Final = 5
 """How often a lease may be renewed between reading it and taking it away."""

@@ -10,6 +10,7 @@ from jsclient.cli import output as out
 from jsclient.cli.arguments import (
     DESCRIPTION,
     FORCE,
+    FORCED,
     HEADERS,
     NAMES,
     WATCHING,
@@ -17,7 +18,6 @@ from jsclient.cli.arguments import (
     arg,
     count_of_bytes,
     headers_of,
-    ignored,
 )
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened, over_jetstream, watched
@@ -34,7 +34,6 @@ def _opened(js: JetStream, options: Options) -> ObjectStore:
 
 cli: Commands = Commands(_opened)
 
-_FORCED: Final = ignored("-f", "--force")
 _STORES: Final = out.columns(STORE="bucket", SIZE="size", DESCRIPTION="description")
 _OBJECTS: Final = out.columns(NAME="name", SIZE="size", MODIFIED="mtime")
 
@@ -71,7 +70,7 @@ def add_store(js: JetStream, options: Options) -> Any:
     DESCRIPTION,
     HEADERS,
     arg("--chunk-size", type=count_of_bytes, help="bytes of each stored message, or as 128KB"),
-    _FORCED,
+    FORCED,
 )
 def put_object(store: ObjectStore, options: Options) -> Any:
     """Store a file, or standard input."""
@@ -89,7 +88,7 @@ def put_object(store: ObjectStore, options: Options) -> Any:
 @cli.alone(
     "obj get BUCKET NAME",
     arg("file", nargs="?", help="-: standard output (the default unless it is a terminal)"),
-    _FORCED,
+    FORCED,
     arg("-O", "--output", help="the same as FILE"),
 )
 def get_object(options: Options) -> Any:

@@ -1,14 +1,12 @@
-"""`server run`, a private server for trying things out, and `server check`, which is `check KIND`."""
+"""`server run`: a private server for trying things out."""
 
 from __future__ import annotations
 
 import signal
 
-from jsclient.cli import check
 from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.output import result
-from jsclient.cli.server_check import add_kinds
 from jsclient.waiting import Gate
 
 cli: Commands = Commands()
@@ -18,19 +16,14 @@ cli: Commands = Commands()
     "server run",
     arg("--port", type=int, default=4222, help="0: any free one (default 4222)"),
     arg("--store", help="folder for streams (default: a temporary one, removed at the end)"),
-    arg("--config", help="a configuration file to add"),
 )
 def run(options: Options) -> None:
     """Run a private nats-server with JetStream until Ctrl-C (finds the binary: NATS_SERVER, PATH, .tools)."""
     from jsclient.testing import NatsServer
     from jsclient.testing.find import ServerNotFound
 
-    config = ""
-    if options.config:
-        with open(options.config, encoding="utf-8") as file:
-            config = file.read()
     try:
-        started = NatsServer(config, port=options.port or -1, store_dir=options.store)
+        started = NatsServer(port=options.port or -1, store_dir=options.store)
     except ServerNotFound as error:  # no binary: one sentence says where it was looked for
         raise OSError(str(error)) from None
     stop = Gate()  # an Event's lock may be held by the very thread that the signal handler interrupts
@@ -46,6 +39,3 @@ def run(options: Options) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-cli.alone("server check", check.STREAM, more=add_kinds)(check.run)

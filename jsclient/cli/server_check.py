@@ -24,7 +24,7 @@ from jsclient.cli.commands import Commands, Parser
 from jsclient.cli.connection import connect, opened
 from jsclient.cli.infos import limits_of
 from jsclient.cli.output import result
-from jsclient.jetstream import PeerInfo, StreamInfo, StreamSourceInfo
+from jsclient.jetstream import ConsumerInfo, StreamInfo
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 NAMES: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -67,6 +67,17 @@ class Report:
 
     def bad(self, text: str) -> None:
         self.found.append((CRITICAL, text))
+
+    def servers(self, info: StreamInfo | ConsumerInfo) -> None:
+        """Note what is wrong with the servers that have a stream or a consumer."""
+        cluster = info.cluster
+        if cluster is None:
+            return
+        if cluster.name and not cluster.leader:
+            self.bad("it has no leader")
+        for peer in cluster.replicas or ():
+            if peer.offline or not peer.current:
+                self.bad(f"replica {peer.name} is {'offline' if peer.offline else f'{peer.lag:,} operations behind'}")
 
     def tell(self, what: str, name: str) -> None:
         worst_first = sorted(self.found, key=lambda found: -found[0])
@@ -192,13 +203,8 @@ def _jetstream(options: Options, report: Report) -> None:
     _required("stream"),
     *_limits("msgs", int, "fewer messages"),
     *_limits("subjects", int, "more subjects"),
-    _limit("min-sources", int, "fewer sources (a mirror is one)", dest="min_sources_critical"),
-    _limit("max-sources", int, "more sources", dest="max_sources_critical"),
     _limit("lag-critical", int, "a source or the mirror is more messages behind"),
     _limit("seen-critical", seconds, "a source or the mirror was not heard of for longer"),
-    _limit("peer-expect", int, "another number of servers has it"),
-    _limit("peer-lag-critical", int, "a replica is more operations behind"),
-    _limit("peer-seen-critical", seconds, "a replica was not heard of for longer"),
 )
 def _stream(options: Options, report: Report) -> None:
     """A stream: its messages, sources and replicas."""
@@ -207,37 +213,16 @@ def _stream(options: Options, report: Report) -> None:
     state = info.state
     report.note("messages", state.messages, "messages", "msgs", fewer=True)
     report.note("subjects", state.num_subjects or 0, "subjects", "subjects")
-    report.figures.update(bytes=state.bytes, consumers=state.consumer_count)
     if state.lost:
         report.bad(f"{len(state.lost.msgs or ()):,} messages are lost")
+    report.figures.update(bytes=state.bytes, consumers=state.consumer_count)
     sources = [*(info.sources or ()), *([info.mirror] if info.mirror else [])]
-    report.note("sources", len(sources), "sources", "min_sources", fewer=True)
-    report.note("sources", len(sources), "sources", "max_sources")
-    _sources(sources, report)
-    _replicas(info, report)
-
-
-def _sources(sources: list[StreamSourceInfo], report: Report) -> None:
     if sources:
         report.figures["lag"] = max(source.lag for source in sources)
     for source in sources:
         report.note("", source.lag, f"messages behind {source.name}", "lag")
         report.heard(f"sign of life of {source.name}", source.active, "seen")
-
-
-def _replicas(info: StreamInfo, report: Report) -> None:
-    cluster, expected = info.cluster, report.options.peer_expect
-    peers: list[PeerInfo] = list(cluster.replicas or ()) if cluster is not None else []
-    report.figures["replicas"] = count = len(peers) + 1
-    if cluster is not None and cluster.name and not cluster.leader:
-        report.bad("it has no leader")
-    if expected is not None and count != expected:
-        report.bad(f"{count} servers have it, {expected} should")
-    for peer in peers:
-        if peer.offline or not peer.current:
-            report.bad(f"replica {peer.name} is {'offline' if peer.offline else 'not current'}")
-        report.note("", peer.lag, f"operations that replica {peer.name} is behind", "peer_lag")
-        report.heard(f"sign of life of replica {peer.name}", peer.active, "peer_seen")
+    report.servers(info)
 
 
 @_kind(
@@ -266,8 +251,7 @@ def _consumer(options: Options, report: Report) -> None:
     groups = info.priority_groups or []
     if options.pinned and not (groups and all(one.pinned_client_id for one in groups)):
         report.bad("no client is pinned")
-    if info.cluster is not None and info.cluster.name and not info.cluster.leader:
-        report.bad("it has no leader")
+    report.servers(info)
 
 
 @_kind(

@@ -18,8 +18,11 @@ _WHICH: Final = (
     arg("name", nargs="?", default="", help="only services of this name"),
     arg("id", nargs="?", default="", help="only this instance"),
 )
-_PINGED: Final = columns(NAME="name", VERSION="version", ID="id")
-_LISTED: Final = {**_PINGED, "ENDPOINTS": lambda one: len(one.endpoints), **columns(DESCRIPTION="description")}
+_LISTED: Final = {
+    **columns(NAME="name", VERSION="version", ID="id"),
+    "ENDPOINTS": lambda one: len(one.endpoints),
+    **columns(DESCRIPTION="description"),
+}
 _STATS: Final = {
     "NAME": lambda pair: pair[0].name,
     "ID": lambda pair: pair[0].id,
@@ -42,12 +45,6 @@ def _found(question: Callable[..., Iterable[Any]], nc: jsclient.Connection, opti
 def list_services(nc: jsclient.Connection, options: Options) -> None:
     """Which instances are there."""
     listing(options, _found(services.info, nc, options), _LISTED, flowing=True)
-
-
-@cli("service ping", *_WHICH)
-def ping_services(nc: jsclient.Connection, options: Options) -> None:
-    """Which instances answer."""
-    listing(options, _found(services.ping, nc, options), _PINGED)
 
 
 @cli("service info", *_WHICH)

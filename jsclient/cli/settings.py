@@ -1,7 +1,7 @@
 """The settings of streams, consumers and buckets as options of commands, in the words of the NATS CLI.
 
-An option is stored under the name of a field of the configuration class (`dest`). `placement.tags` is part `tags` of
-the field `placement`.
+An option is stored under the name of a field of the configuration class (`dest`). The settings that few need have none:
+--config gives them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from jsclient import errors, jetstream
+from jsclient import errors
 from jsclient.cli.arguments import (
     DESCRIPTION,
+    FORCED,
     OneOf,
     Options,
     arg,
@@ -34,15 +35,12 @@ from jsclient.jetstream.api import model_base
 
 C = TypeVar("C", StreamConfig, ConsumerConfig)
 
-REMOVED: Final = object()
-"""Stored by an option that ends what a stream was made for."""
-
 CONFIG: Final = arg("--config", type=Path, metavar="FILE", help="JSON as `info --json` prints it; options change it")
 METADATA: Final = arg("--metadata", type=pair, action="append", metavar="KEY=VALUE", help="may be repeated")
 EDITING: Final = (
     CONFIG,
     arg("--dry-run", action="store_true", help="print what would change"),
-    ignored("-f", "--force"),
+    FORCED,
 )
 
 OF_BUCKET: Final = (
@@ -55,41 +53,12 @@ OF_BUCKET: Final = (
 """Options of new and present buckets, of keys or of objects."""
 STORAGE: Final = arg("--storage", type=storage, default="file", help="file (default) or memory")
 
-_PARTS: Final[dict[str, Any]] = {
-    "placement": jetstream.Placement,
-    "subject_transform": jetstream.SubjectTransform,
-    "republish": jetstream.Republish,
-    "consumer_limits": jetstream.StreamConsumerLimits,
-}
-
 
 def given(options: Options, kind: Any) -> dict[str, Any]:
     """The options of a command that are fields of this class."""
     known = kind.__struct_fields__ if issubclass(kind, model_base.Wire) else attrs.fields_dict(kind)
-    found: dict[str, Any] = {}
-    for name, value in vars(options).items():
-        field, _, part = name.partition(".")
-        if field not in known or value is None or (value == [] and not part):
-            continue
-        if part:
-            found[field] = {**found.get(field, {}), part: value}
-        else:
-            found[field] = None if value is REMOVED else dict(value) if field == "metadata" else value
-    return found
-
-
-def changed(config: C, changes: dict[str, Any]) -> C:
-    """A configuration with these fields. Parts that the options do not name stay as they are."""
-    changes = dict(changes)
-    for field, kind in _PARTS.items():
-        parts = changes.get(field)
-        if isinstance(parts, dict):
-            before = getattr(config, field)
-            if before is None and len(parts.keys() & {"src", "dest"}) == 1:
-                raise errors.ConfigError(f"the source and the destination of {field} belong together: give both")
-            after = (before or kind()).replace(**{name: part or None for name, part in parts.items()})
-            changes[field] = None if after == kind() else after
-    return config.replace(**changes)
+    found = {name: value for name, value in vars(options).items() if name in known and value not in (None, [])}
+    return {**found, "metadata": dict(found["metadata"])} if "metadata" in found else found
 
 
 def config_file(path: Path, kind: type[C]) -> C:
@@ -109,7 +78,7 @@ def edited(options: Options, before: C, changes: dict[str, Any], names: tuple[st
     base = before
     if options.config is not None:
         base = config_file(options.config, type(before)).replace(**{name: getattr(before, name) for name in names})
-    after = changed(base, changes)
+    after = base.replace(**changes)
     if options.dry_run:
         show_changes(before, after)
         return None
@@ -163,44 +132,22 @@ OF_ALL_STREAMS: Final = (
     arg("--compression", choices=("none", "s2")),
     DESCRIPTION,
     METADATA,
-    _setting("cluster", "placement.cluster", help='where its servers have to be; "": anywhere'),
-    arg("--tag", "--tags", dest="placement.tags", type=split, action="extend", help='of its servers; "": any'),
-    _setting("transform-source", "subject_transform.src", metavar="SUBJECT", help="with --transform-destination"),
-    _setting("transform-destination", "subject_transform.dest", metavar="SUBJECT", help="under which it is stored"),
-    _setting("republish-source", "republish.src", metavar="SUBJECT", help="what is published again, once stored"),
-    _setting("republish-destination", "republish.dest", metavar="SUBJECT"),
-    _setting("republish-headers", "republish.headers_only", action="store_true", default=None, help="headers alone"),
-    _setting("subject-del-markers-ttl", "subject_delete_marker_ttl", type=seconds, help="how long markers stay"),
     *(_setting(option, field, action=argparse.BooleanOptionalAction) for option, field in _SWITCHES.items()),
 )
-"""Options of new, copied and present streams."""
+"""Options of new and present streams."""
 
 OF_NEW_STREAM: Final = (
     arg("--storage", type=storage, help="file (default) or memory"),
     arg("--mirror", type=_source, metavar="STREAM", help="a copy of this stream, without subjects of its own"),
     _setting("source", "sources", type=_sources, action="extend", metavar="STREAM", help="copy from these streams"),
     CONFIG,
-    _setting("first-sequence", "first_seq", type=positive, help="sequence of its first message (server 2.10)"),
-    _setting("limit-consumer-inactive", "consumer_limits.inactive_threshold", type=seconds, help="of its consumers"),
-    _setting("limit-consumer-max-pending", "consumer_limits.max_ack_pending", type=positive, help="of its consumers"),
-    arg("--persist-mode", choices=("default", "async")),
     *OF_ALL_STREAMS,
     ignored("--defaults"),
 )
 """Options of `stream add`."""
 
 
-def _end(option: str, field: str, text: str) -> Any:
-    return _setting(option, field, action="store_const", const=REMOVED, help=text)
-
-
-OF_STREAM: Final = (
-    *OF_ALL_STREAMS,
-    _end("no-mirror", "mirror", "a mirror becomes a stream of its own (server 2.12)"),
-    _end("no-transform", "subject_transform", "end the transform of subjects"),
-    _end("no-republish", "republish", "end republishing"),
-    *EDITING,
-)
+OF_STREAM: Final = (*OF_ALL_STREAMS, *EDITING)
 """Options of `stream edit`."""
 
 
@@ -213,7 +160,7 @@ def wanted_stream(options: Options) -> StreamConfig:
         base = StreamConfig()
     else:
         raise errors.ConfigError("a stream needs --subjects, --mirror or --source")
-    return changed(base.replace(name=options.stream), changes)
+    return base.replace(**{**changes, "name": options.stream})
 
 
 # --- consumers -------------------------------------------------------------------------------------------------
@@ -245,10 +192,6 @@ def _start(text: str) -> dict[str, Any]:
     return {"opt_start_seq": None, "opt_start_time": None, **found}
 
 
-def percent(text: str) -> str:
-    return f"{int(text)}%"
-
-
 _OF_ALL_CONSUMERS: Final = (
     arg("--filter", dest="filter_subjects", type=split, action="extend", help="subjects, with commas"),
     arg("--ack-wait", "--wait", type=seconds, help="seconds"),
@@ -260,15 +203,14 @@ _OF_ALL_CONSUMERS: Final = (
     arg("--max-pull-bytes", dest="max_bytes", type=positive, help="bytes that a pull may ask for"),
     arg("--inactive-threshold", type=seconds, help="seconds unused until it is removed"),
     arg("--headers-only", action=argparse.BooleanOptionalAction, help="messages without their payload"),
-    arg("--sample", dest="sample_freq", type=percent, metavar="PERCENT", help="acks that the server tells as metrics"),
-    arg("--target", dest="deliver_subject", metavar="SUBJECT", help="a push consumer that delivers there"),
     METADATA,
     arg("--replicas", dest="num_replicas", type=positive),
     DESCRIPTION,
 )
-"""Options of new, copied and present consumers."""
+"""Options of new and present consumers."""
 
-OF_COPIED_CONSUMER: Final = (
+OF_NEW_CONSUMER: Final = (
+    CONFIG,
     *_OF_ALL_CONSUMERS,
     arg("--deliver", type=_start, help="all, last, new, subject (the last of each), a sequence, 1h ago, RFC 3339"),
     arg("--ack", dest="ack_policy", choices=("explicit", "all", "none")),
@@ -276,20 +218,17 @@ OF_COPIED_CONSUMER: Final = (
     arg("--ephemeral", action="store_true", help="removed when nobody uses it"),
     arg("--memory", dest="mem_storage", action="store_true", default=None, help="keep its state in memory"),
     arg("--pause", dest="pause_until", type=moment, metavar="UNTIL", help="deliver nothing before: RFC 3339, or 1h30m"),
-    arg("--deliver-group", metavar="QUEUE", help="with --target: subscribers of this queue group share the messages"),
-    arg("--flow-control", action="store_true", default=None, help="with --target"),
-    arg("--heartbeat", dest="idle_heartbeat", type=seconds, help="with --target: seconds between signs of life"),
-    arg("--bps", dest="rate_limit_bps", type=positive, help="with --target: bits per second at the most"),
     OneOf(
         arg("--pinned-groups", dest="pinned_client", **_GROUPS),
         arg("--overflow-groups", dest="overflow", **_GROUPS),
         arg("--prioritized-groups", dest="prioritized", **_GROUPS),
     ),
     arg("--pinned-ttl", dest="priority_timeout", type=seconds, help="how long a silent client keeps its pin"),
+    ignored("--pull"),
+    ignored("--defaults"),
 )
-"""Options of `consumer copy` and `add`; a present consumer keeps some of them forever."""
+"""Options of `consumer add`; a present consumer keeps some of them forever."""
 
-OF_NEW_CONSUMER: Final = (CONFIG, *OF_COPIED_CONSUMER, ignored("--pull"), ignored("--defaults"))
 OF_CONSUMER: Final = (*_OF_ALL_CONSUMERS, *EDITING)
 
 
@@ -317,4 +256,4 @@ def named_consumer(config: ConsumerConfig, options: Options, name: str) -> Consu
     for policy in ("pinned_client", "overflow", "prioritized"):
         if names := getattr(options, policy):
             changes |= {"priority_policy": policy, "priority_groups": names}
-    return changed(config, changes)
+    return config.replace(**changes)

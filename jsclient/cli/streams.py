@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from jsclient import backup, errors
@@ -12,32 +12,17 @@ from jsclient.cli.arguments import FORCE, NAMES, RAW, OneOf, Options, arg, past,
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
 from jsclient.cli.infos import show
-from jsclient.jetstream import JetStream, RawStreamMsg, StreamConfig, StreamInfo, StreamSource
+from jsclient.jetstream import JetStream, RawStreamMsg, StreamConfig
 
 cli: Commands = Commands(opened)
 
 _SUBJECT: Final = arg("--subject", help="only streams that store this subject")
 
-_STREAMS: Final = out.columns(
-    NAME="config.name", MESSAGES="state.messages", BYTES="state.bytes", CONSUMERS="state.consumer_count"
-)
-_STORAGE: Final = out.columns(STORAGE="config.storage")
-_LISTED: Final = {**_STREAMS, **_STORAGE, "SUBJECTS": lambda info: ",".join(info.config.subjects or ())}
-_REPORTED: Final = {
-    **_STREAMS,
-    "LOST": lambda info: f"{len(info.state.lost.msgs or ()) if info.state.lost else 0:,}",
-    **out.columns(DELETED="state.num_deleted"),
-    **_STORAGE,
-    "REPLICAS": lambda info: _replicas(info),
+_LISTED: Final = {
+    **out.columns(NAME="config.name", MESSAGES="state.messages", BYTES="state.bytes"),
+    **out.columns(CONSUMERS="state.consumer_count", STORAGE="config.storage"),
+    "SUBJECTS": lambda info: ",".join(info.config.subjects or ()),
 }
-
-
-def _bytes_first(info: StreamInfo) -> int:
-    return -info.state.bytes
-
-
-def _order(letter: str, option: str, text: str, key: Callable[[StreamInfo], Any]) -> Any:
-    return arg(letter, option, action="store_const", const=key, dest="order", help=text)
 
 
 @cli("stream ls", _SUBJECT, NAMES)
@@ -47,43 +32,10 @@ def list_streams(js: JetStream, options: Options) -> None:
     out.listing(options, found, _LISTED, empty="no streams")
 
 
-@cli(
-    "stream report",
-    OneOf(
-        _order("-m", "--messages", "most messages first", lambda info: -info.state.messages),
-        _order("-o", "--consumers", "most consumers first", lambda info: -info.state.consumer_count),
-        _order("-n", "--name", "by name", lambda info: info.config.name),
-        _order("-t", "--storage", "most bytes first (default)", _bytes_first),
-    ),
-    _SUBJECT,
-)
-def report_streams(js: JetStream, options: Options) -> None:
-    """Streams by what they hold."""
-    out.listing(options, sorted(js.streams(subject=options.subject), key=options.order or _bytes_first), _REPORTED)
-
-
-def _replicas(info: StreamInfo) -> str:
-    """Leader and followers; a follower that is behind or away says so."""
-    if info.cluster is None or not info.cluster.leader:
-        return "no leader" if info.cluster is not None and info.cluster.name else "-"
-    states = [
-        peer.name + ("!" if peer.offline else "" if peer.current else f" -{peer.lag:,}")
-        for peer in info.cluster.replicas or ()
-    ]
-    return ", ".join([f"{info.cluster.leader}*", *states])
-
-
 @cli("stream info STREAM")
 def stream_info(js: JetStream, options: Options) -> None:
     """Configuration and state of a stream."""
     show(js.stream(options.stream).info(), options)
-
-
-@cli("stream state STREAM")
-def stream_state(js: JetStream, options: Options) -> None:
-    """State of a stream."""
-    state = js.stream(options.stream).info().state
-    out.details(options, state, f"State of stream {options.stream}", out.fields(state))
 
 
 @cli("stream add STREAM", *settings.OF_NEW_STREAM)
@@ -99,22 +51,6 @@ def edit_stream(js: JetStream, options: Options) -> None:
     after = settings.edited(options, before, settings.given(options, StreamConfig), ("name",))
     if after is not None:
         show(js.update_stream(after).info(), options)
-
-
-@cli(
-    "stream copy STREAM",
-    arg("copy", help="name of the new stream"),
-    *settings.OF_ALL_STREAMS,
-    arg("--source", dest="as_source", action="store_true", help="copy the messages, too, as a source"),
-)
-def copy_stream(js: JetStream, options: Options) -> None:
-    """Create a stream with the settings of another (not its messages)."""
-    config = js.stream(options.stream).info().config
-    if not options.subjects and not options.as_source:
-        raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
-    source = [StreamSource(name=options.stream)] if options.as_source else config.sources
-    made = config.replace(name=options.copy, subjects=None, sources=source, first_seq=None)
-    show(js.create_stream(settings.changed(made, settings.given(options, StreamConfig))).info(), options)
 
 
 @cli("stream rm STREAM", FORCE)
@@ -222,19 +158,6 @@ def get_message(js: JetStream, options: Options) -> None:
         raise errors.ConfigError("give either a sequence or --last-for SUBJECT")
     stream = js.stream(options.stream, fetch_info=False)
     _print(stream.get_msg(options.id) if options.id else stream.get_last_msg(options.last_for), options)
-
-
-@cli(
-    "stream rmm STREAM",
-    arg("id", type=positive, help="its sequence"),
-    arg("--secure", action="store_true", help="overwrite it on disk, too (slow)"),
-    ask="Delete message {id} of {stream}?",
-)
-def remove_message(js: JetStream, options: Options) -> Any:
-    """Delete one stored message."""
-    stream = js.stream(options.stream, fetch_info=False)
-    (stream.secure_delete_msg if options.secure else stream.delete_msg)(options.id)
-    return {"stream": options.stream, "deleted": options.id}, f"deleted message {options.id}"
 
 
 @cli(

@@ -104,8 +104,8 @@ def test_key_value(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         keyvalue.create_key_value(JetStream(nc), keyvalue.KeyValueConfig(bucket="cli", history=5, storage="memory"))
     assert cli(server, "kv", "put", "cli", "a.b", "one").stdout == "1\n"
-    assert cli(server, "kv", "put", "cli", "a.b", "two", "--revision", "1").stdout == "2\n"
-    assert cli(server, "kv", "put", "cli", "a.b", "three", "--revision", "1").returncode == 1
+    assert cli(server, "kv", "update", "cli", "a.b", "two", "1").stdout == "2\n"
+    assert cli(server, "kv", "update", "cli", "a.b", "three", "1").returncode == 1
     assert cli(server, "kv", "get", "cli", "a.b").stdout == "two\n"
     assert lines(cli(server, "kv", "get", "cli", "a.b", "--revision", "1", "--json"))[0]["value"] == "one"
     assert cli(server, "kv", "get", "cli", "nothing").returncode == 3
@@ -173,12 +173,6 @@ def test_server_runs_until_it_is_told_to_end() -> None:
     process.stdout.close()
 
 
-def test_bench_prints_rates(server: NatsServer) -> None:
-    rows = lines(cli(server, "bench", "--msgs", "500", "--json"))
-    assert [row["case"] for row in rows] == ["publish", "publish and take", "store", "fetch and ack"]
-    assert all(row["rate"] > 0 for row in rows)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -193,7 +187,6 @@ def test_bench_prints_rates(server: NatsServer) -> None:
         ("stream", "info", "bad name"),
         ("stream", "ls", "--domain", "a", "--api-prefix", "b"),
         ("stream", "ls", "--context", "nope"),
-        ("bench", "--msgs", "0"),
     ],
 )
 def test_wrong_usage_is_two(server: NatsServer, arguments: tuple[str, ...]) -> None:

@@ -43,7 +43,7 @@ def words(url: str, *before: str, **environment: str) -> list[str]:
 def test_commands_and_options() -> None:
     nowhere = "nats://127.0.0.1:1"
     assert words(nowhere, "str") == ["stream"]
-    assert words(nowhere, "stream", "re") == ["report", "restore"]
+    assert words(nowhere, "stream", "re") == ["restore"]
     assert words(nowhere, "-s", "x", "stream", "info", "ORDERS", "--js") == ["--json"]
     assert words(nowhere, "--tlsf") == ["--tlsfirst"]
     assert words(nowhere, "str", "li") == [], "other spellings are understood, not offered"

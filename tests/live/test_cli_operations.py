@@ -50,18 +50,10 @@ def js(server: NatsServer) -> Iterator[JetStream]:
 
 
 def test_requests_and_answers(server: NatsServer) -> None:
-    command = [sys.executable, "-m", "jsclient", "reply", "cli.ask", "got {{request}}", "--count", "2"]
-    with subprocess.Popen(command, env=environ(server.url), stdout=subprocess.PIPE, text=True) as process:
-        with jsclient.connect(server.url) as nc:
-            answer = None
-            while answer is None:
-                try:
-                    answer = nc.request("cli.ask", b"first")
-                except jsclient.errors.NoResponders:
-                    assert process.poll() is None
-        assert answer.data == b"got first"
-        assert cli(server, "request", "cli.ask", "x", "--raw").stdout == "got x"
-        assert process.wait(10) == 0
+    with jsclient.connect(server.url) as nc:
+        with nc.subscribe("cli.ask", lambda message: message.respond(b"got " + message.data)):
+            nc.flush()
+            assert cli(server, "request", "cli.ask", "x", "--raw").stdout == "got x"
     assert cli(server, "req", "cli.nobody", "x").returncode == 1
 
 
@@ -73,7 +65,7 @@ def test_services_are_listed(server: NatsServer) -> None:
             service.add_endpoint("add", lambda request: request.respond(b"3"))
             assert cli(server, "request", "add", "1 2", "--raw").stdout == "3"
             assert "adder" in cli(server, "service", "ls").stdout
-            assert "adder" in cli(server, "micro", "ping").stdout
+            assert "adder" in cli(server, "micro", "ls").stdout
             assert lines(cli(server, "service", "info", "adder", "--json"))[0]["endpoints"][0]["subject"] == "add"
             assert lines(cli(server, "service", "stats", "--json"))[0]["endpoints"][0]["num_requests"] == 1
             assert "add" in cli(server, "service", "stats").stdout
@@ -94,12 +86,6 @@ def test_the_time_of_a_round_trip(server: NatsServer) -> None:
     assert lines(cli(server, "rtt", "--json"))[0]["server"] == "alone"
 
 
-def test_account_info(server: NatsServer, js: JetStream) -> None:
-    assert "streams" in cli(server, "account", "info").stdout
-    js.create_stream(StreamConfig(name="AI", storage="memory"))
-    assert lines(cli(server, "account", "info", "--json"))[0]["streams"] == 1
-
-
 def test_check_says_what_is_wrong(server: NatsServer, js: JetStream) -> None:
     fine = cli(server, "check")
     assert fine.returncode == 0, fine.stdout
@@ -107,19 +93,6 @@ def test_check_says_what_is_wrong(server: NatsServer, js: JetStream) -> None:
     down = cli("nats://127.0.0.1:1", "check")
     assert down.returncode == 1
     assert "-> is the server up" in down.stdout
-    js.create_stream(StreamConfig(name="CK", subjects=["ck"], storage="memory"))
-    consumer = js.create_consumer("CK", ConsumerConfig(durable_name="stuck", max_ack_pending=1))
-    js.create_consumer("CK", ConsumerConfig(durable_name="idle"))
-    js.publish("ck", b"1")
-    js.publish("ck", b"2")
-    consumer.next(5)
-    told = {one["what"]: one for one in lines_of(cli(server, "check", "--stream", "CK", "--json"))}
-    assert told["consumer stuck"]["level"] == "fail"
-    assert "stuck: 1 unacknowledged" in told["consumer stuck"]["text"]
-    assert "nobody pulls" in told["consumer idle"]["text"]
-    for name in ("NOPE", "no.name"):
-        told = {one["what"]: one for one in lines_of(cli(server, "check", "--stream", name, "--json"))}
-        assert told[f"stream {name}"]["level"] == "fail"
 
 
 def checked(server: NatsServer, between: Callable[[Proxy], None], *arguments: str) -> dict[str, Any]:
@@ -141,16 +114,14 @@ def checked(server: NatsServer, between: Callable[[Proxy], None], *arguments: st
 
 @pytest.mark.slow
 def test_check_of_a_slow_server_says_what_it_could_not_see(server: NatsServer, js: JetStream) -> None:
-    js.create_stream(StreamConfig(name="CK", storage="memory"))
-    slow = checked(server, lambda proxy: proxy.delay(0.3), "--stream", "CK")
+    slow = checked(server, lambda proxy: proxy.delay(0.3))
     assert slow["round trip"]["level"] == "warn"
     assert {name: one["level"] for name, one in slow.items() if one["level"] == "fail"} == {}
-    assert slow["stream CK"]["level"] == "ok"
     # Each answer takes 2.8 s: after the third there is no time left, and none of it is a finding about rights.
-    slower = checked(server, lambda proxy: proxy.delay(1.4), "--stream", "CK", "--timeout", "4")
+    slower = checked(server, lambda proxy: proxy.delay(1.4), "--timeout", "4")
     assert slower["round trip"]["level"] == "warn"
     assert slower["inbox"]["level"] == slower["JetStream"]["level"] == "ok"
-    assert slower["stream CK"]["text"] == "not looked at whole: the time was over"
+    assert slower["delivery"]["text"] == "not looked at whole: the time was over"
     silent = checked(server, lambda proxy: proxy.stall("down"), "--timeout", "1")
     assert {one["advice"] for one in silent.values() if one["level"] == "fail"} == {
         "is the server overloaded, or the line cut?"
@@ -219,35 +190,33 @@ def test_a_lock_may_be_renewed_while_the_question_is_answered(server: NatsServer
 
 
 def test_checks_for_monitoring_systems(server: NatsServer, js: JetStream) -> None:
-    fine = cli(server, "server", "check", "connection", "--connect-warn", "1m", "--connect-critical", "1m")
+    fine = cli(server, "check", "connection", "--connect-warn", "1m", "--connect-critical", "1m")
     assert fine.returncode == 0, fine.stdout
     assert fine.stdout.startswith("OK connection: as it should be | connect_time=")
-    (slow,) = [json.loads(cli(server, "server", "check", "connection", "--rtt-critical", "1ns", "--json").stdout)]
+    (slow,) = [json.loads(cli(server, "check", "connection", "--rtt-critical", "1ns", "--json").stdout)]
     assert slow["status"] == "CRITICAL"
-    assert cli("nats://127.0.0.1:1", "server", "check", "connection").returncode == 2
-    assert cli("nats://127.0.0.1:1", "server", "check", "stream", "--stream", "MON").returncode == 3
-    assert cli(server, "server", "check", "stream", "--stream", "MON").returncode == 2
-    assert cli(server, "server", "check", "stream").returncode == 3, "wrong usage is not a critical stream"
+    assert cli("nats://127.0.0.1:1", "check", "connection").returncode == 2
+    assert cli("nats://127.0.0.1:1", "check", "stream", "--stream", "MON").returncode == 3
+    assert cli(server, "check", "stream", "--stream", "MON").returncode == 2
+    assert cli(server, "check", "stream").returncode == 3, "wrong usage is not a critical stream"
 
     stream = js.create_stream(StreamConfig(name="MON", subjects=["mon"], storage="memory"))
     js.publish("mon", b"1")
     js.publish("mon", b"2")
 
     def stream_check(*limits: str) -> int:
-        return cli(server, "server", "check", "stream", "--stream", "MON", *limits).returncode
+        return cli(server, "check", "stream", "--stream", "MON", *limits).returncode
 
     assert stream_check() == 0
     assert stream_check("--msgs-warn", "3") == 1
     assert stream_check("--msgs-warn", "3", "--msgs-critical", "3") == 2
     assert stream_check("--subjects-critical", "0") == 2
-    assert stream_check("--peer-expect", "3") == 2
-    assert stream_check("--peer-expect", "1", "--max-sources", "0", "--msgs-critical", "2") == 0
-    assert stream_check("--min-sources", "1") == 2
+    assert stream_check("--msgs-critical", "2") == 0
 
     consumer = stream.create_consumer(ConsumerConfig(durable_name="c"))
 
     def consumer_check(*limits: str) -> int:
-        return cli(server, "server", "check", "consumer", "--stream", "MON", "--consumer", "c", *limits).returncode
+        return cli(server, "check", "consumer", "--stream", "MON", "--consumer", "c", *limits).returncode
 
     assert consumer_check("--unprocessed-critical", "2", "--outstanding-ack-critical", "0") == 0
     assert consumer_check("--unprocessed-critical", "1") == 2

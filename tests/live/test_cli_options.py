@@ -106,7 +106,7 @@ def test_options_of_the_connection_come_before_or_after(run: Run, server: NatsSe
         ["--json", "stream", "ls", "-s", server.url],
         [f"--server={server.url}", "stream", "ls", "-j"],
         [f"-s{server.url}", "stream", "--help"],
-        ["--timeout", "3", "-s", server.url, "server", "check", "connection"],
+        ["--timeout", "3", "-s", server.url, "check", "connection"],
     ]
     for words in ways:
         done = run(*words)

@@ -1,30 +1,13 @@
-"""`account ...` and `backup ...`: limits and use of the account, and what is in backups."""
+"""`backup ...`: what is in backups, which need no server."""
 
 from __future__ import annotations
 
 from jsclient import backup
 from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
-from jsclient.cli.connection import opened
-from jsclient.cli.infos import limits_of
-from jsclient.cli.output import details, headers_record, line, picked, record, size
-from jsclient.jetstream import JetStream
+from jsclient.cli.output import details, headers_record, line, picked, record
 
-cli: Commands = Commands(opened)
-
-
-@cli("account info")
-def account_info(js: JetStream, options: Options) -> None:
-    """Limits and use of JetStream in the account."""
-    info = js.account_info()
-
-    def of(what: str, used: int, limit: int) -> str:
-        shown = size if what in ("memory", "storage") else str
-        return f"{shown(used)} of {shown(limit)}" if limit >= 0 else f"{shown(used)}, no limit"
-
-    used = [(what, of(what, *figures)) for what, *figures in limits_of(info)]
-    api = f"{info.api.total:,} requests, {info.api.errors:,} errors, level {info.api.level}"
-    details(options, info, "JetStream of the account", [("domain", info.domain or None), *used, ("API", api)])
+cli: Commands = Commands()
 
 
 @cli.local("backup inspect FOLDER")
