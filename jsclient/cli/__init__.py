@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from jsclient import errors
 from jsclient.cli.commands import parse
-from jsclient.cli.output import Declined, complain
+from jsclient.cli.output import Declined, NothingThere, complain
 
 FAILED = 1
 USAGE = 2
@@ -41,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except errors.JsClientError as error:
         complain(str(error))
         return _status(error)
+    except NothingThere as absent:
+        complain(str(absent))
+        return NOTHING_THERE
     except Declined:
         return FAILED
     except KeyboardInterrupt:

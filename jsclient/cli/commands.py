@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
-    "pub": ("core", "Publish one message, or a line of standard input each.", "publish"),
+    "pub": ("core", "Publish a message: an argument, all of standard input, or each of its lines.", "publish"),
     "sub": ("core", "Print the messages of a subject.", "subscribe"),
     "request": ("core", "Send a request and print the answers.", "req"),
     "rtt": ("core", "Time of a ping to the server, and what server it is."),

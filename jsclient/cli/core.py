@@ -15,7 +15,7 @@ from jsclient import errors, nuid
 from jsclient.cli.arguments import HEADERS, RAW, Options, arg, headers_of, past, positive, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import arriving, connect, jetstream
-from jsclient.cli.output import picked, print_message, result
+from jsclient.cli.output import NothingThere, picked, print_message, result
 
 cli: Commands = Commands(connect)
 
@@ -55,7 +55,7 @@ def publish(options: Options) -> Any:
             result(options, picked(ack, "stream", "seq", "duplicate"), text)
         nc.flush(options.timeout)
         if not count:
-            raise errors.NoMessages("standard input has no lines, so nothing was published")
+            raise NothingThere("standard input has no lines, so nothing was published")
     return ({"published": count}, f"published {count}") if js is None else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from jsclient import errors
 from jsclient.cli import output as out
 from jsclient.cli.arguments import FORCE, Options, arg, past, positive
 from jsclient.cli.commands import Commands
@@ -44,7 +43,7 @@ def _plain(letter: Letter) -> dict[str, Any]:
 
 def _print(found: list[Letter], options: Options) -> None:
     if not found:
-        raise errors.NoMessages("there are no such letters")
+        raise out.NothingThere("there are no such letters")
     out.listing(options, found, _LISTED, plain=_plain, flowing=True)
 
 

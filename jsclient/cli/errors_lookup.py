@@ -7,7 +7,7 @@ import inspect
 from jsclient import errors
 from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
-from jsclient.cli.output import details
+from jsclient.cli.output import NothingThere, details
 
 cli: Commands = Commands()
 
@@ -21,7 +21,7 @@ def show_error(options: Options) -> None:
     code = options.code
     found = known.get(int(code)) if code.isdigit() else getattr(errors, code, None)
     if not (inspect.isclass(found) and issubclass(found, errors.JsClientError)):
-        raise errors.NoMessages(f"no error of JetStream or jsclient has the code or name {code!r}")
+        raise NothingThere(f"no error of JetStream or jsclient has the code or name {code!r}")
     pairs = {
         "codes": [code for code, kind in sorted(known.items()) if kind is found],
         "occurs": inspect.cleandoc(found.__doc__ or "").replace("\n", " "),

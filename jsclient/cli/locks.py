@@ -9,7 +9,7 @@ from jsclient import coordination, errors, keyvalue
 from jsclient.cli.arguments import FORCE, Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import over_jetstream
-from jsclient.cli.output import Columns, columns, confirm, listing, picked
+from jsclient.cli.output import Columns, NothingThere, columns, confirm, listing, picked
 from jsclient.jetstream.api.model_base import format_time
 
 cli: Commands = Commands(over_jetstream(lambda js, options: keyvalue.key_value(js, options.bucket)))
@@ -47,7 +47,7 @@ def _holder(kv: keyvalue.KeyValue, options: Options) -> coordination.Holder:
     for one in coordination.holders(kv, timeout=options.timeout):
         if one.key == options.name:
             return one
-    raise errors.KeyNotFound(f"nobody holds {options.name!r} of bucket {options.bucket!r}")
+    raise NothingThere(f"nobody holds {options.name!r} of bucket {options.bucket!r}")
 
 
 def _take_from(kv: keyvalue.KeyValue, asked: coordination.Holder, options: Options) -> None:

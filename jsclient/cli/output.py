@@ -416,6 +416,10 @@ class Declined(Exception):
     """The user has answered no."""
 
 
+class NothingThere(Exception):
+    """The sentence about what was looked for and does not exist."""
+
+
 def confirm(question: str, forced: bool) -> None:
     """Raises Declined unless the user agrees. Without a terminal it is wrong usage, except with `--force`."""
     if forced:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import jsclient
-from jsclient import errors, services
+from jsclient import services
 from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import connect
-from jsclient.cli.output import columns, details, listing
+from jsclient.cli.output import NothingThere, columns, details, listing
 
 cli: Commands = Commands(connect)
 
@@ -37,7 +37,7 @@ _STATS: Final = {
 def _found(question: Callable[..., Iterable[Any]], nc: jsclient.Connection, options: Options) -> list[Any]:
     answers = list(question(nc, options.name, options.id, timeout=options.timeout))
     if not answers:
-        raise errors.NoMessages(f"no service {options.name!r} answers" if options.name else "no service answers")
+        raise NothingThere(f"no service {options.name!r} answers" if options.name else "no service answers")
     return sorted(answers, key=lambda one: (one.name, one.id))
 
 

@@ -68,7 +68,8 @@ def config_file(path: Path, kind: type[C]) -> C:
         plain = model_base.decode_json(path.read_bytes())
         return model_base.from_wire(plain.get("config", plain), kind)
     except (errors.BadResponse, AttributeError) as error:
-        raise errors.ConfigError(f"{path} holds no configuration of a {what}: {error}") from None
+        why = errors.brief(error).replace("the answer", "it", 1)
+        raise errors.ConfigError(f"{path} holds no configuration of a {what}: {why}") from None
 
 
 def edited(options: Options, before: C, changes: dict[str, Any], names: tuple[str, ...]) -> C | None:
@@ -203,6 +204,7 @@ _OF_ALL_CONSUMERS: Final = (
     arg("--max-pull-bytes", dest="max_bytes", type=positive, help="bytes that a pull may ask for"),
     arg("--inactive-threshold", type=seconds, help="seconds unused until it is removed"),
     arg("--headers-only", action=argparse.BooleanOptionalAction, help="messages without their payload"),
+    arg("--target", dest="deliver_subject", metavar="SUBJECT", help="a push consumer that delivers there"),
     METADATA,
     arg("--replicas", dest="num_replicas", type=positive),
     DESCRIPTION,

@@ -138,7 +138,7 @@ def view_stream(js: JetStream, options: Options) -> None:
         _print(message, options, many=True)
         shown += 1
     if not shown:
-        raise errors.NoMessages(f"stream {options.stream!r} holds no such messages")
+        raise out.NothingThere(f"stream {options.stream!r} holds no such messages")
 
 
 def _print(message: RawStreamMsg, options: Options, many: bool = False) -> None:

@@ -64,7 +64,9 @@ def test_all_of_standard_input_is_one_message(server: NatsServer, js: JetStream)
 def test_lines(server: NatsServer, js: JetStream) -> None:
     assert run(server, "pub", "-J", "bytes.a", "--lines", given=b"one\ntwo\r\n").returncode == 0
     assert stored(js) == [b"one", b"two"]
-    assert run(server, "pub", "bytes.a", "--lines").returncode == 3
+    nothing = run(server, "pub", "bytes.a", "--lines")
+    assert nothing.returncode == 3
+    assert nothing.stderr.decode() == "jsclient: standard input has no lines, so nothing was published\n"
 
 
 @pytest.mark.parametrize("words", [("--msg-id", "1", "--lines"), ("--msg-id", "1", "--count", "2"), ("--lines", "x")])

@@ -80,6 +80,7 @@ def test_a_file_that_holds_no_configuration(
         done = cli(server, kind, verb, *name, "--config", str(file))
         assert done.returncode == 2, done
         assert "holds no configuration" in done.stderr
+        assert "answer" not in done.stderr, "it speaks of the file"
     assert cli(server, kind, "edit", *name, "--config", str(tmp_path / "nothing")).returncode in (1, 2)
 
 
