@@ -31,8 +31,8 @@ _PATTERN: Final = arg("pattern", nargs="?", default=keyvalue.ALL_KEYS, help="wil
 _ENTRY: Final = {
     **out.columns(REVISION="revision", OPERATION="operation.name"),
     "CREATED": lambda entry: entry.created.isoformat(timespec="milliseconds"),
+    "VALUE": lambda entry: out.payload_text(entry.value),
 }
-_SHOWN: Final[out.Columns] = {"VALUE": lambda entry: out.payload_text(entry.value)}
 _PLAIN_BUCKET: Final = ("bucket", "values", "bytes", "history")
 _BUCKETS: Final = out.columns(BUCKET="bucket", VALUES="values", SIZE="bytes", HISTORY="history", TTL="ttl")
 
@@ -162,7 +162,7 @@ def purge_key(bucket: KeyValue, options: Options) -> Any:
 @cli("kv history BUCKET KEY")
 def history(bucket: KeyValue, options: Options) -> None:
     """All revisions of a key that are kept."""
-    out.listing(options, bucket.history(options.key), {**_ENTRY, **_SHOWN}, plain=_plain, flowing=True)
+    out.listing(options, bucket.history(options.key), _ENTRY, plain=_plain, flowing=True)
 
 
 @cli(

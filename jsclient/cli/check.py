@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -54,6 +55,7 @@ def run(options: Options) -> int:
 
     With a KIND: one check for monitoring, exit status 0, 1, 2 or 3.
     """
+    logging.getLogger("jsclient").addHandler(logging.NullHandler())  # what it would print is in the findings
     worst = 0
     for finding in _findings(options):
         worst = max(worst, ("ok", "warn", "fail").index(finding.level))

@@ -128,7 +128,6 @@ def add_context(options: Options) -> Any:
 @cli.local("context copy SOURCE NAME", *_SAVED)
 def copy_context(options: Options) -> Any:
     """Save the settings of one under another name; options change them."""
-    _existing(options.source)
     return _save(options, {**contexts.read_context(options.source), **_given(options)})
 
 

@@ -27,7 +27,6 @@ def show_error(options: Options) -> None:
         "occurs": inspect.cleandoc(found.__doc__ or "").replace("\n", " "),
         "means": found.meaning,
         "advice": found.advice,
-        "bases": [base.__name__ for base in found.__mro__[1:] if issubclass(base, Exception)][:-1],
     }
     told = {key: ", ".join(map(str, one)) if isinstance(one, list) else one for key, one in pairs.items()}
     details(options, {"name": found.__name__, **pairs}, found.__name__, told.items())

@@ -110,12 +110,8 @@ def _setting(option: str, field: str, **more: Any) -> Any:
     return arg(f"--{option}", dest=field, **more)
 
 
-def _source(name: str) -> StreamSource:
-    return StreamSource(name=name)
-
-
 def _sources(names: str) -> list[StreamSource]:
-    return list(map(_source, split(names)))
+    return [StreamSource(name=name) for name in split(names)]
 
 
 OF_ALL_STREAMS: Final = (
@@ -139,7 +135,7 @@ OF_ALL_STREAMS: Final = (
 
 OF_NEW_STREAM: Final = (
     arg("--storage", type=storage, help="file (default) or memory"),
-    arg("--mirror", type=_source, metavar="STREAM", help="a copy of this stream, without subjects of its own"),
+    arg("--mirror", type=lambda name: StreamSource(name=name), metavar="STREAM", help="be a copy of this stream"),
     _setting("source", "sources", type=_sources, action="extend", metavar="STREAM", help="copy from these streams"),
     CONFIG,
     *OF_ALL_STREAMS,

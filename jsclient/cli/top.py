@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -53,6 +54,7 @@ def _terminal() -> Iterator[tuple[Any, int]]:
     """(the screen, the style of trouble). Colors lie on the terminal's own background, light or dark."""
     import curses
 
+    logging.getLogger("jsclient").addHandler(logging.NullHandler())  # it would print across the screen
     screen = curses.initscr()
     red = curses.A_BOLD
     try:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
-from tests.live.test_cli import cli
+from tests.live.test_cli import cli, environ
 from tests.live.test_complete import PREFIX, Import
 
 import jsclient
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer
+
+
+def program(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jsclient", *words]
+    return subprocess.run(command, env=environ(url), capture_output=True, text=True, timeout=30, check=False)
 
 
 def findings(url: str, *words: str) -> dict[str, dict[str, Any]]:
@@ -47,7 +54,9 @@ accounts {
 
 def test_acks_that_are_not_permitted_are_found() -> None:
     with NatsServer(ACKLESS) as server:
-        found = findings(server.url, "--user", "few", "--password", "p")
+        done = program(server.url, "check", "--json", "--user", "few", "--password", "p")
+    found = {one["what"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert done.stderr == "", "a finding is told once"
     assert found["pull"]["level"] == "ok", found
     assert found["acks"]["level"] == "fail", found
     assert "$JS.ACK.>" in found["acks"]["advice"]
