@@ -21,6 +21,7 @@ from jsclient.errors import (
 )
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
+from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
 from jsclient.jetstream.api.models import (
     ConsumerConfig,
@@ -191,17 +192,30 @@ class Stream:
         `direct=True` reads from any replica or mirror (cheap, may be a moment behind), False from the leader;
         None takes what the JetStream object says, else what the stream allows. Raises MessageNotFound.
         """
-        if names.whole(seq, "seq") < (0 if subject else 1):
-            raise ConfigError(f"seq must be 1 or more, got {seq}")
-        request: dict[str, Any] = {"seq": seq}
-        if subject is not None:
-            request["next_by_subj"] = names.check_subject(subject, wildcards=True)
-        return self._get(request, direct, timeout)
+        request = _request(seq, subject)
+        timeout = Deadline.of(timeout, self.js.api.timeout)
+        return self._reader(direct, timeout).get(request, timeout)
+
+    @arguments
+    def get_data(
+        self, seq: int, *, subject: str | None = None, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> bytes:
+        """The payload of the message at `seq`, without its headers, subject and time. Arguments as in get_msg.
+
+        The server sends nothing else (server 2.12). An older one sends the complete message. Raises MessageNotFound.
+        """
+        request = _request(seq, subject)
+        timeout = Deadline.of(timeout, self.js.api.timeout)
+        if self.js.capabilities.at_least(OPERATIONS["no_hdr"], timeout):
+            request["no_hdr"] = True
+        return self._reader(direct, timeout).data(request, timeout)
 
     @arguments
     def get_last_msg(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> RawStreamMsg:
         """The newest message with a subject that matches; `direct` as in get_msg. Raises MessageNotFound."""
-        return self._get({"last_by_subj": names.check_subject(subject, wildcards=True)}, direct, timeout)
+        request = {"last_by_subj": names.check_subject(subject, wildcards=True)}
+        timeout = Deadline.of(timeout, self.js.api.timeout)
+        return self._reader(direct, timeout).get(request, timeout)
 
     @arguments
     def get_first_msg(
@@ -213,12 +227,10 @@ class Stream:
         """
         return batch_get.first_since(self, start_time, subject, timeout)
 
-    def _get(self, request: dict[str, Any], direct: bool | None, timeout: Timeout) -> RawStreamMsg:
-        timeout = Deadline.of(timeout, self.js.api.timeout)
+    def _reader(self, direct: bool | None, timeout: Deadline) -> stored_messages.Reader:
         use_direct = self.reads_direct(direct)
         silent = use_direct and self.js.capabilities.at_least((2, 10), timeout) is False
-        reader = stored_messages.Reader(self.js.api, self.name, use_direct, fall_back=direct is None, silent=silent)
-        return reader.get(request, timeout)
+        return stored_messages.Reader(self.js.api, self.name, use_direct, fall_back=direct is None, silent=silent)
 
     def reads_direct(self, direct: bool | None = None) -> bool:
         """Whether reads go to any replica: as asked here, else as the JetStream object says, else as the stream allows.
@@ -513,6 +525,15 @@ class Stream:
     def unpin_consumer(self, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another client of the priority group take over (server 2.11)."""
         consumer_requests.unpin(self.js, self.name, name, group, timeout=timeout)
+
+
+def _request(seq: int, subject: str | None) -> dict[str, Any]:
+    """Asks for the message at `seq`, or for the first one from there on with a subject that matches."""
+    if names.whole(seq, "seq") < (0 if subject else 1):
+        raise ConfigError(f"seq must be 1 or more, got {seq}")
+    if subject is None:
+        return {"seq": seq}
+    return {"seq": seq, "next_by_subj": names.check_subject(subject, wildcards=True)}
 
 
 hints.given(Stream)

@@ -324,6 +324,7 @@ WAITS["Stream.remove_peer"] = lambda e, t: e.stream.remove_peer("n1", timeout=t)
 WAITS["Stream.delete"] = lambda e, t: e.js.stream("DL2", fetch_info=False).delete(timeout=t)
 for name in ("delete_msg", "secure_delete_msg"):
     WAITS[f"Stream.{name}"] = lambda e, t, name=name: getattr(e.stream, name)(99, timeout=t)  # type: ignore[misc]
+WAITS["Stream.get_data"] = lambda e, t: e.stream.get_data(1, timeout=t)
 WAITS["Stream.get_msg"] = lambda e, t: e.stream.get_msg(1, timeout=t)
 WAITS["Stream.get_last_msg"] = lambda e, t: e.stream.get_last_msg("dl.js.x", timeout=t)
 WAITS["Stream.get_first_msg"] = lambda e, t: e.stream.get_first_msg(dt.datetime.now(dt.timezone.utc), timeout=t)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,32 @@ def test_get_by_sequence(stream: Stream) -> None:
         stream.get_msg(7)
     with pytest.raises(errors.ConfigError):
         stream.get_msg(0)
+
+
+@pytest.mark.parametrize("direct", [None, True, False])
+def test_the_payload_alone(stream: Stream, server: NatsServer, direct: bool | None) -> None:
+    if direct and not stream.info().config.allow_direct:
+        pytest.skip("the stream has no direct gets")
+    js = stream.js
+    js.publish("s.a", b"")
+    heard: list[tuple[bytes, Any]] = []
+    own = JetStream(js.nc, on_response=lambda subject, data, headers: heard.append((data, headers))).stream("S")
+    own.get_data(1)  # asks what the server is able to
+    heard.clear()
+    assert own.get_data(3, direct=direct) == b"m3"
+    assert own.get_data(4, subject="s.a", direct=direct) == b"m6"
+    assert own.get_data(7, direct=direct) == b""
+    with_headers = [b'"hdrs"' in data or "X-Number" in headers for data, headers in heard]
+    assert with_headers == [server.version < (2, 12, 0)] * 2 + [False]
+    calls: list[Callable[[], object]] = [
+        lambda: own.get_data(8, direct=direct),
+        lambda: own.get_data(5, subject="s.c", direct=direct),
+    ]
+    for call in calls:
+        with pytest.raises(errors.MessageNotFound):
+            call()
+    with pytest.raises(errors.ConfigError):
+        own.get_data(0, direct=direct)
 
 
 def test_next_and_last_by_subject(stream: Stream) -> None:

@@ -132,6 +132,7 @@ CALLS: dict[str, list[Any]] = {
     "unpin_consumer": [Stream.unpin_consumer, Consumer.unpin],
     "reset_consumer": [Stream.reset_consumer, Consumer.reset],
     "batch get": [Stream.get_last_msgs],
+    "no_hdr": [Stream.get_data],
     "step_down(to=)": [Stream.step_down, Consumer.step_down],
     "pedantic": [JetStream.create_stream],
 }

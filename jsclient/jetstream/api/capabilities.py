@@ -63,6 +63,7 @@ OPERATIONS: Final[dict[str, Version]] = {
     "reset_consumer": (2, 14),
     "step_down(to=)": (2, 11),
     "batch get": (2, 11),
+    "no_hdr": (2, 12),
     "pedantic": (2, 11),
 }
 """Operations that an older server ignores or does not answer at all."""

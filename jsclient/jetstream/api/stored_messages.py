@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests, brief
@@ -13,6 +14,10 @@ from protocol import Msg, has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.requests import Api
+
+T = TypeVar("T")
+Ask: TypeAlias = "Callable[[Api, str, dict[str, Any], Timeout], T]"
+"""Asks for one message: the API, the stream, the request, the timeout."""
 
 _NAMES_SEQUENCE: Final = f"{names.SEQUENCE}:".encode()
 
@@ -56,6 +61,19 @@ def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DE
     if _NAMES_SEQUENCE not in (message.raw_headers or b""):  # before 2.11 a message may be stored with a status
         check_status(message, stream)
     return stored_message(message)
+
+
+def leader_data(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> bytes:
+    """The payload alone, from the stream's leader."""
+    return from_leader(api, stream, request, timeout).data
+
+
+def direct_data(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> bytes:
+    """The payload alone, from any replica or mirror; a request with `no_hdr` is answered with nothing else."""
+    message = api.request_raw(f"DIRECT.GET.{stream}", request, timeout=timeout, read=True)
+    if _NAMES_SEQUENCE not in (message.raw_headers or b""):
+        check_status(message, stream)
+    return message.data
 
 
 def check_status(message: Msg, stream: str) -> None:
@@ -115,6 +133,12 @@ class Reader:
         self._patience = SILENCE if silent and fall_back else None
 
     def get(self, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
+        return self._read(direct, from_leader, request, timeout)
+
+    def data(self, request: dict[str, Any], timeout: Timeout = DEFAULT) -> bytes:
+        return self._read(direct_data, leader_data, request, timeout)
+
+    def _read(self, direct: Ask[T], from_leader: Ask[T], request: dict[str, Any], timeout: Timeout) -> T:
         if not self._direct:
             return from_leader(self._api, self._stream, request, timeout)
         deadline = Deadline.of(timeout, self._api.timeout)
