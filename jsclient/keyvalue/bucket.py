@@ -34,7 +34,7 @@ from jsclient.errors import (
     TimedOut,
     WrongLastSequence,
 )
-from jsclient.jetstream import JetStream, StreamInfo
+from jsclient.jetstream import JetStream, StreamInfo, StreamSource
 from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT, readable
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.stored_messages import SILENCE
@@ -72,7 +72,7 @@ from jsclient.nuid import next_nuid
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import RawStreamMsg, StreamSource
+    from jsclient.jetstream import RawStreamMsg
     from jsclient.keyvalue.encoded import EncodedKeyValue
     from protocol import Msg
 
