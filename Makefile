@@ -37,7 +37,7 @@ help:
 	@echo "make demo-archive  a live stream archived into Parquet by Spark, and restored from it"
 	@echo "make demo-partitions  the same with foreachPartition code (demo-crash: demo with kills, demo-cluster: standalone)"
 	@echo "make test          the short tier, about 5 minutes    (ARGS='-k name' is passed to pytest)"
-	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
+	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27, the newest, its flags"
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all; BEFORE=a revision)"
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
@@ -89,10 +89,13 @@ test-full: $(STAMP) $(FULL_STAMP)
 	  JSCLIENT_FULL=1 $(PY) -m pytest -n $(JOBS) -m "not docker$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
 
 test-servers: $(STAMP)
-	@failed=""; for suite in bookworm trixie newest; do \
+	@failed=""; for row in bookworm trixie newest flagged; do \
+	  suite=$$row; settings=""; \
+	  if [ $$row = flagged ]; then suite=newest; settings="feature_flags { js_ack_fc_v2: true }"; fi; \
 	  NATS_SERVER="$$($(PY) tools/nats_server.py --suite $$suite)" || exit 1; export NATS_SERVER; \
-	  echo "== $$($$NATS_SERVER --version)"; \
-	  $(PY) -m pytest tests/live -m "$(SHORT)" $(ARGS) || failed="$$failed $$suite"; unset NATS_SERVER; \
+	  echo "== $$($$NATS_SERVER --version) $$settings"; \
+	  NATS_SERVER_CONFIG="$$settings" $(PY) -m pytest tests/live -m "$(SHORT)" $(ARGS) || failed="$$failed $$row"; \
+	  unset NATS_SERVER; \
 	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 
 test-pythons: $(STAMP)

@@ -86,8 +86,8 @@ def count() -> Callable[[int, int], int]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[NatsServer]:
-    """A private nats-server with JetStream, shared by the tests of one module."""
-    with NatsServer() as running:
+    """A private nats-server with JetStream, shared by the tests of one module; `NATS_SERVER_CONFIG` adds settings."""
+    with NatsServer(os.environ.get("NATS_SERVER_CONFIG", "")) as running:
         yield running
 
 
