@@ -20,7 +20,7 @@ from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
     from jsclient.coordination import Lease
-    from jsclient.groups.pool import GroupPool
+    from jsclient.groups.member import Member
 
 log: logging.Logger = logging.getLogger("jsclient.groups")
 
@@ -35,7 +35,7 @@ MOST_SETTLES: Final = 3
 class Membership:
     """What a pool knows of its group. `config` is the control thread's; the rest runs on threads of its own."""
 
-    def __init__(self, pool: GroupPool) -> None:
+    def __init__(self, pool: Member) -> None:
         self._pool = pool
         self._config = pool._config
         self._over = Gate()

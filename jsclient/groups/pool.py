@@ -2,73 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import random
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from jsclient import errors, handlers, nuid, waiting
-from jsclient._engine import Taker, wait_for
-from jsclient.connection import engine_of
-from jsclient.declared import arguments
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.groups import config
-from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
-from jsclient.groups.left_behind import LeftBehind
-from jsclient.groups.membership import Membership
+from jsclient import errors, handlers
+from jsclient.groups.group import PartitionedGroup
+from jsclient.groups.member import Member
 from jsclient.groups.message import GroupMessage
 from jsclient.groups.options import GroupPoolDict, MemberOptions
-from jsclient.groups.records import Records
-from jsclient.groups.term import Term, pin_of
 from jsclient.hints import Unpack
-from jsclient.instruments import handling
-from jsclient.jetstream import Consumer, ConsumerConfig, JetStreamMsg
 from jsclient.jetstream.consuming.typed import values_in
 from jsclient.shared_options import with_shared_options
-from jsclient.threads import Thread, start_all
-from jsclient.waiting import Gate
-from jsclient.workers import stats
+from jsclient.workers.host import Pool
 from jsclient.workers.options import PoolOptions
-from jsclient.workers.order import Item
-from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
-from jsclient.workers.progress import PART, Held, Progress
-from jsclient.workers.settle import BY_HANDLER, Settler
-from jsclient.workers.signals import StopSignals
-from jsclient.workers.typed import typed_handler, with_dead_letter
+from jsclient.workers.typed import with_dead_letter
 
 if TYPE_CHECKING:
-    from jsclient._engine import Engine
-    from jsclient.connection import Connection
     from jsclient.jetstream.consuming.typed import Values
 
 T = TypeVar("T", bound=GroupMessage)
 
-log: logging.Logger = logging.getLogger("jsclient.groups")
-
-RETRY: Final = (0.05, 0.15)
-"""Seconds between two tries to take partitions that somebody still works on."""
-
-TROUBLE: Final = 1.0
-"""Seconds before another try when the server refused for another reason, or did not answer."""
-
-
-LEAVE: Final = 5.0
-LEAVE_PART: Final = 0.2
-"""Seconds, and part, of the time for a stop that are left for leaving when handlers do not end."""
-
-
-def _subject(message: Any) -> Any:
-    return message.subject
-
 
 @with_shared_options
-class GroupPool(Taker):
+class GroupPool(Pool):
     """Handle what falls to one member of a group, in `threads` threads. Starts at once; use it in a `with` block.
 
     What becomes of a message is as in a WorkerPool (ack, Retry, Reject, `attempts`, `dead_letter`, `backoff`), and so
@@ -90,481 +48,41 @@ class GroupPool(Taker):
     as in a WorkerPool.
     """
 
+    _core: Member
+
     def __init__(
         self, group: PartitionedGroup[T], handler: Callable[[T], Any], **options: Unpack[GroupPoolDict]
     ) -> None:
         handlers.required(handler, "the handler")
-        self.group: PartitionedGroup[Any] = group
-        """The group that it is a member of."""
-        self.connection: Connection = group.js.nc
-        """Its connection."""
-        self.engine: Engine = engine_of(self.connection)
-        """For layers."""
-        self.terms: MemberOptions
-        """For layers."""
-        self.options: PoolOptions
-        """For layers."""
-        self.values: Values[Any] | None = values_in(group)
-        """For layers."""
-        self.terms, self.options = _options(dict(options), self.values)
-        self.handler: Callable[[Any], Any] = handling(
-            self.connection.options.instrumentation, typed_handler(handler, self.values, batches=False)
-        )
-        """For layers."""
-        require(group.js)
-        self._config = group.config()
-        self.automatic: bool = self.terms.member is None
-        """For layers."""
-        if self.automatic and not group.elastic:
-            raise errors.ConfigError("members of a static group are fixed: give member=")
-        self.instance: str = nuid.next_nuid()
-        """For layers."""
-        self.member: str = self.terms.member or f"member-{self.instance[-8:]}"
-        """The name of this member."""
-        self.records: Records = Records.of(group, _replicas(group))
-        """For layers."""
-        self.ready: threading.Condition = waiting.new_condition()  # noqa: TID251
-        """For layers."""
-        self.done: OrderedDict[tuple[int, int], None] = OrderedDict()
-        """For layers."""
-        self.settler: Settler = Settler(self, ())
-        """For layers."""
-        self.state: str = "starting"
-        """What it does, in a word: starting, joining, waiting, working ..."""
-        self.stopping: bool = False
-        """For layers."""
-        self.error: BaseException | None = None
-        """What ended it; None while it runs, and after a stop of its own."""
-        self._term: Term | None = None
-        self._consumer: Consumer | None = None
-        self._workers = [Worker() for _ in range(self.options.threads)]
-        self._wake = Gate()
-        self._ended = Gate()
-        self._cut_off = False
-        self._waited = False
-        intervals = [self.terms.ack_wait / PART]
-        self._progress = Progress(
-            self.connection, self._held, intervals, self.options.progress_limit, self._hung, lambda now: None
-        )
-        self._membership = Membership(self)
-        self._left_behind = LeftBehind(self.group, self.records)
-        self._control = Thread(f"jsclient-group-{self.member}", self._run)
-        for number, worker in enumerate(self._workers):
-            name = f"jsclient-group-{self.member}-{number}"
-            worker.thread = Thread(name, self._work, worker)
-        self._start()
-
-    def _start(self) -> None:
-        threads = [worker.thread for worker in self._workers if worker.thread is not None]
-        try:
-            self.engine.takers.enter(self)
-            self.engine.check_takes()
-            self._membership.start()
-            self._progress.start()
-            start_all([*threads, self._control], f"the pool of {self.group}")
-        except BaseException:
-            self.stopping = True
-            self._membership.stop()
-            self._progress.stop()
-            self.wake()
-            self._ended.set()
-            raise
+        terms, chosen = _options(dict(options), values_in(group))
+        super().__init__(Member(group, handler, terms, chosen))
 
     @property
-    def consumer(self) -> Consumer:
-        """The consumer that this member has, or had last; raises ConfigError before the first."""
-        if self._consumer is None:
-            raise errors.ConfigError(
-                f"the member {self.member!r} has no consumer yet: it is {self.state}. Wait until it has joined"
-            )
-        return self._consumer
+    def group(self) -> PartitionedGroup[Any]:
+        """The group that it is a member of."""
+        return self._core.group
+
+    @property
+    def member(self) -> str:
+        """The name of this member."""
+        return self._core.member
+
+    @property
+    def state(self) -> str:
+        """What it does, in a word: starting, joining, waiting, working ..."""
+        return self._core.state
 
     @property
     def partitions(self) -> list[int]:
         """What this process works on at the moment."""
-        term = self._term
-        return [] if term is None else list(term.partitions)
-
-    # --- the control thread: which partitions are ours ------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            while not self.stopping:
-                self._turn()
-        except errors.ConnectionClosed as closed:
-            self.error = self.error or closed.reason
-        except BaseException as error:
-            self._end_by(error)
-        finally:
-            self.stopping = True
-            try:
-                self._leave()
-            finally:
-                self.wake()
-                self._progress.stop()
-                self._ended.set()
-
-    def _turn(self) -> None:
-        term = self._term
-        self._config = self._membership.config()
-        wanted = self._config.filters_of(self.member)
-        if term is not None and (term.over or sorted(wanted) != sorted(term.consumer_filters)):
-            self._hand_over(term)
-            return
-        if self.automatic:
-            self._left_behind.look(self._config.revision, blocked=self.state == "joining")
-        if term is None:
-            self._join(wanted)
-            return
-        now = time.monotonic()
-        if now >= term.next_look() or (not term.usable and term.order.backlog):
-            term.look()
-        if term.waits_for_others and self.group.elastic and self._is_last_instance():
-            self._hand_over(term)  # its owner is dead: a new consumer begins with what it has not finished
-            return
-        if not term.over:
-            self._pause(max(0.0, term.next_look() - time.monotonic()))
-
-    def _join(self, wanted: list[str]) -> None:
-        if not wanted:
-            self._say("waiting")
-            self._pause(TROUBLE)
-            return
-        partitions = self._config.partitions_of(self.member)
-        try:
-            consumer = self._create(wanted)
-            if consumer is None:
-                self._say("joining")
-                self._pause(random.uniform(*RETRY))
-                return
-            suspects = self.records.crashed(partitions, self.instance)
-            epoch = self.records.begin(self.member, self.instance, partitions, self.automatic)
-            self._consumer = consumer
-            term = Term(self, consumer, partitions, epoch)
-            term.consumer_filters = wanted
-            term.suspects, term.tries = suspects, self.records.tries()
-        except (errors.ConnectionClosed, errors.ConfigError):
-            raise
-        except errors.JsClientError as error:
-            self.reported(error)
-            self._pause(TROUBLE)
-            return
-        with self.ready:
-            self._term = term
-        term.look()
-        try:
-            term.start()
-        except errors.NoThread as error:  # that passes
-            self.reported(error)
-            self._pause(TROUBLE)
-            return
-        self._say("working")
-
-    def _create(self, wanted: list[str]) -> Consumer | None:
-        """The member's consumer, or None while others have what is wanted."""
-        name, stream = self.group.consumer_of(self.member), self.group.work_stream
-        settings = ConsumerConfig(
-            name=name if self.group.elastic else None,
-            durable_name=None if self.group.elastic else name,
-            ack_wait=self.terms.ack_wait,
-            max_ack_pending=self.terms.max_ack_pending,
-            filter_subjects=wanted,
-            inactive_threshold=self.terms.lease if self.group.elastic else None,
-            priority_groups=[config.PRIORITY_GROUP],
-            priority_policy="pinned_client",
-            priority_timeout=self.terms.priority_timeout,
-        )
-        try:
-            consumer = self.group.js.create_consumer(stream, settings)
-        except errors.WorkQueueConsumerError:
-            return None
-        except errors.ConsumerExists:
-            if not self.group.elastic:
-                raise errors.ConfigError(f"consumer {name!r} of {stream!r} exists with other settings") from None
-            self._delete_dead(self.group.js.consumer(stream, name))
-            return None
-        info = consumer.cached_info
-        assert info is not None
-        if self.group.elastic and info.delivered.consumer_seq and self._delete_dead(consumer):
-            return None  # made anew at the next try, so that it begins with what was left
-        return consumer
-
-    def _delete_dead(self, consumer: Consumer) -> bool:
-        """Delete a consumer of this member that nobody works with; never one of a living process."""
-        info = consumer.cached_info
-        if info is None or pin_of(info) or not self._is_last_instance():
-            return False
-        self.group.js.delete_consumer(consumer.stream_name, consumer.name)
-        return True
-
-    def _is_last_instance(self) -> bool:
-        """Whether no other process of this member lives."""
-        return not self.records.living(self.member) - {self.instance}
-
-    def _hand_over(self, term: Term) -> None:
-        """Start nothing more, let handlers end, then give the partitions up: in this order, or keys lose theirs."""
-        self._say("handing over")
-        term.stop_starting()
-        deadline = Deadline(self.terms.hand_over_timeout)
-        while term.order.running and not (self._cut_off or self.connection.closed):
-            if deadline.expired():
-                for item in list(term.order.running.values()):
-                    self.event("order lost", item.message)
-                break
-            if not term.over and time.monotonic() >= term.next_look():
-                term.look()  # keeps the pin, and sees whether it is lost
-            self._pause(deadline.at_most(0.25))
-        self._finish(term)
-
-    def _finish(self, term: Term) -> None:
-        cut_off = self._cut_off and bool(term.order.running)
-        alone = self.group.elastic and not cut_off
-        try:
-            alone = alone and self._is_last_instance()
-        except errors.JsClientError:
-            alone = False
-        term.finish(delete=alone)
-        with self.ready:
-            self._term = None
-        if cut_off or self.connection.closed:
-            return  # the next member has to know that handlers were running
-        try:
-            self.records.end(self.member)
-            if not alone:
-                self.group.step_down(self.member)
-        except errors.JsClientError as error:
-            log.info("the end of %s was not noted: %s", self.member, error)
-
-    def _leave(self) -> None:
-        term = self._term
-        if term is not None:
-            self._hand_over(term)
-        self._say("stopped")
-        self._membership.stop()
-
-    def _pause(self, seconds: float) -> None:
-        self._wake.wait(seconds)
-        self._wake.clear()
-
-    def wake(self) -> None:
-        """Something has changed: the control thread looks, and so do the workers."""
-        self._wake.set()
-        with self.ready:
-            self.ready.notify_all()
-
-    def _say(self, state: str) -> None:
-        if state != self.state:
-            self.state = state
-            log.info("member %s of %s: %s", self.member, self.group.name, state)
-            self.event(state, None)
-
-    # --- workers --------------------------------------------------------------------------------------------
-
-    def _work(self, worker: Worker) -> None:
-        try:
-            while (found := self._next(worker)) is not None:
-                self._handle(worker, *found)
-        except BaseException as error:
-            self._end_by(error)
-
-    def _next(self, worker: Worker) -> tuple[Term, Item] | None:
-        """Wait for a message that may be started; None at the end."""
-        with self.ready:
-            while not self._ended.is_set():
-                term, now = self._term, time.monotonic()
-                if self.stopping and (term is None or not term.order.running):
-                    return None
-                if term is None or self.stopping or not term.usable:
-                    if term is not None and not term.usable and term.order.backlog:
-                        self._wake.set()
-                    self.ready.wait(0.5)
-                    continue
-                item = term.order.next(now)
-                if item is not None:
-                    item.held.started, item.held.waiting = now, False
-                    worker.held = (item.held,)
-                    return term, item
-                due = term.order.next_due()
-                self.ready.wait(0.5 if due is None else min(0.5, max(due - now, 0.001)))
-        return None
-
-    def _handle(self, worker: Worker, term: Term, item: Item) -> None:
-        message, held = item.message, item.held
-        delay: float | None
-        if item.poison:
-            error = RuntimeError(item.poison)
-            given_up = self.settler.give_up(worker, message, error, 1 + held.retries, item.poison)
-            held.retries += 1
-            delay = None if given_up else self.settler.delay(error, 1)
-        else:
-            # Not the server's count: it counts what no handler saw, and begins again with every consumer.
-            alone = term.order.alone
-            if alone:
-                term.begin_alone(item)
-            delay = self.settler.run_keyed(worker, message, 1, held)
-            if alone and not self.connection.closed:
-                self._flush()
-        with self.ready:
-            worker.held = ()
-            item.held.waiting = True
-            if delay is None or delay == BY_HANDLER:
-                term.order.finished(item, again=delay == BY_HANDLER)
-            else:
-                term.order.failed(item, time.monotonic() + delay)
-            self.ready.notify()
-        if term.handing_over:
-            self._wake.set()
-
-    def _flush(self) -> None:
-        """The ack is with the server before the next message is started."""
-        try:
-            self.connection.flush(2.0)
-        except errors.JsClientError as error:
-            log.info("an ack may not have arrived: %s", error)
-
-    def _held(self) -> Iterator[Held]:
-        term = self._term
-        with self.ready:
-            items = [] if term is None or term.handing_over is None else list(term.order.items.values())
-        return iter([item.held for item in items])
-
-    def _hung(self, held: Held) -> None:
-        log.error("a handler of %s has run for %.1f s", self.group, time.monotonic() - held.started)
-        self.engine.run_callback(self.event, "hung", held.hung, None, time.monotonic() - held.started)
-
-    def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None:
-        """For layers: note how long a handler took."""
-        worker.counters.times.append(seconds)
-
-    def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
-        """For layers: tell `on_event`; what it raises is logged."""
-        if self.options.on_event is not None:
-            tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
-
-    def reported(self, error: Exception) -> None:
-        """For layers: an error that reading survives."""
-        log.warning("member %s of %s: %s", self.member, self.group.name, error, exc_info=error)
-        self.event("failed", None, error)
-
-    def snapshot(self) -> stats.PoolSnapshot:
-        """Counters and latencies at this moment; cheap enough for a probe every second."""
-        term = self._term
-        return stats.snapshot(
-            (worker.counters for worker in self._workers),
-            self._held(),
-            hung=self._progress.hung,
-            backlog=0 if term is None else term.order.backlog,
-            buffered=0,
-            pulls_outstanding=0 if term is None else 1,
-            missed_heartbeats=0,
-            running=not self.stopping,
-        )
-
-    # --- the end --------------------------------------------------------------------------------------------
-
-    def _end_by(self, error: BaseException | None) -> None:
-        if self.error is None and error is not None:
-            self.error = error
-            log.error("member %s of %s ends: %s", self.member, self.group.name, errors.brief(error), exc_info=error)
-            self.event("failed", None, error)
-        self.stopping = True
-        self.wake()
-
-    @property
-    def closed(self) -> bool:
-        """True once everything has ended."""
-        return self._ended.is_set()
-
-    def wait(self, timeout: Timeout = None) -> bool:
-        """Wait until it has ended by itself or was stopped (for ever by default); False after the timeout.
-
-        Raises what ended it: GroupNotFound when the group was deleted, GroupChanged ...
-        """
-        self.engine.check_process()
-        if not self._ended.wait(resolve(timeout, None)):
-            return False
-        if self.error is not None:
-            raise self.error
-        return True
-
-    @arguments
-    def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
-        """Start no more handlers, wait for those that run, and give the partitions up: 25 s by default, of which the
-        last 5 (or a fifth) are for leaving.
-
-        Never raises for a handler that does not end: the report names what was cut off. Its partitions stay ours until
-        the server counts this process as dead. `wait=False` returns None at once: safe in signal handlers.
-        """
-        self.stopping = True
-        self._wake.set()
-        if not wait or self.runs_here():
-            return None
-        self.engine.check_process()
-        deadline = Deadline.of(timeout, self.options.stop_timeout)
-        self._waited = True
-        seconds = deadline.remaining()
-        # The last part of the time is for leaving: the next member learns from the records what was cut off.
-        finished = self._ended.wait(None if seconds is None else max(seconds * (1 - LEAVE_PART), seconds - LEAVE))
-        term = self._term
-        running = [] if term is None else [item.message for item in list(term.order.running.values())]
-        if not finished:
-            self._cut_off = True
-            self._wake.set()
-            finished = self._ended.wait(deadline.remaining()) and not running
-        for message in running:
-            self.event("cut off", message)
-        return StopReport(finished, tuple(running), 0)
-
-    def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
-        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread.
-
-        While it stops, further signals change nothing; the third SIGINT raises KeyboardInterrupt.
-        """
-        with StopSignals() as signals:
-            signals.wait(self._ended)
-            report = self.stop(timeout)
-        if self.error is not None:
-            raise self.error
-        assert report is not None
-        return report
-
-    # --- the end of the connection: see Taker ---------------------------------------------------------------
-
-    def begin_drain(self) -> None:
-        self.stop(wait=False)
-
-    def finish_drain(self, deadline: Deadline) -> None:
-        if not wait_for(self._ended, deadline, lambda: self.connection.closed):
-            raise errors.DrainTimeout(f"handlers of {self.group} did not end in time")
-
-    def end(self, reason: errors.ConnectionClosed) -> None:
-        if not self.stopping:
-            self.error = self.error or reason.reason
-        self.stopping = True
-        term = self._term
-        if term is not None:
-            term.messages_do("end", reason)
-        self._wake.set()
-
-    def hand_back(self) -> list[bytes]:
-        term = self._term
-        return [] if term is None else list(term.messages_do("hand_back"))
-
-    def runs_here(self) -> bool:
-        return threading.current_thread() in {worker.thread for worker in self._workers}
+        return self._core.partitions
 
     def __enter__(self) -> GroupPool:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
-            self.stop(0 if self._waited else DEFAULT)  # handlers that a stop has cut off get no second wait
 
-    def __repr__(self) -> str:
-        return f"<GroupPool {self.member} of {self.group.name} {self.state} partitions={self.partitions}>"
-
-    def __reduce__(self) -> Any:
-        return self.engine.refuse_pickle(self)
+def _subject(message: Any) -> Any:
+    return message.subject
 
 
 def _options(given: dict[str, Any], values: Values[Any] | None) -> tuple[MemberOptions, PoolOptions]:
@@ -583,11 +101,3 @@ def _options(given: dict[str, Any], values: Values[Any] | None) -> tuple[MemberO
     if not terms.max_ack_pending:
         terms = attrs.evolve(terms, max_ack_pending=2 * options.threads)
     return terms, options
-
-
-def _replicas(group: PartitionedGroup[Any]) -> int:
-    try:
-        info = group.js.stream(group.work_stream).cached_info
-    except errors.StreamNotFound as error:
-        raise GroupNotFound(f"the stream of group {group.name!r} is gone") from error
-    return 1 if info is None else info.config.num_replicas or 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jsclient import errors
@@ -11,37 +10,25 @@ from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
-    from jsclient.workers.parts import PoolMessages, Worker
-    from jsclient.workers.pool import WorkerPool
-    from jsclient.workers.prefetch import Prefetch
+    from jsclient.workers.core import PoolCore
+    from jsclient.workers.parts import Worker
 
 
 class BatchWork:
     """How one worker of such a pool gathers messages and has them handled.
 
-    `batch`: how many at most, and for how many seconds after the first. `take_one` takes for a worker alone, while
-    nothing is prefetched.
+    `batch`: how many at most, and for how many seconds after the first.
     """
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        batch: tuple[int, float],
-        messages: PoolMessages,
-        prefetch: Prefetch,
-        take_one: Callable[[Worker], JetStreamMsg | None],
-    ) -> None:
+    def __init__(self, pool: PoolCore, batch: tuple[int, float]) -> None:
         self._pool = pool
         self._size, self._seconds = batch
-        self._messages = messages
-        self._prefetch = prefetch
-        self._take_one = take_one
 
     def work(self, worker: Worker) -> None:
         """Until the pool stops."""
         pool = self._pool
         while not pool.stopping:
-            message = self._messages.take(None) if self._prefetch.size else self._take_one(worker)
+            message = pool.messages.take(None) if pool.prefetch.size else pool.take_one(worker)
             if message is None:
                 continue
             batch: list[JetStreamMsg] = []
@@ -52,13 +39,13 @@ class BatchWork:
             except errors.JsClientError:
                 pass  # stopped, closed or deleted: handle what is in hand, the next take says it again
             if batch and pool.connection.closed:
-                self._messages.not_started(batch)
+                pool.messages.not_started(batch)
             elif batch:
                 self._handle(worker, batch)
 
     def _gather(self, worker: Worker, batch: list[JetStreamMsg], deadline: Deadline) -> None:
         while len(batch) < self._size and not self._pool.stopping:
-            message = self._messages.take(deadline.remaining())
+            message = self._pool.messages.take(deadline.remaining())
             if message is not None:
                 self._add_to(worker, batch, message)
             elif deadline.expired():

@@ -15,8 +15,8 @@ from jsclient.workers.settle import BY_HANDLER
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
+    from jsclient.workers.core import PoolCore
     from jsclient.workers.parts import Worker
-    from jsclient.workers.pool import WorkerPool
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
@@ -35,7 +35,7 @@ class KeyedWork:
     `ack_waits`: after how many seconds the server delivers again what is not acked, per delivery.
     """
 
-    def __init__(self, pool: WorkerPool, ack_waits: Sequence[float]) -> None:
+    def __init__(self, pool: PoolCore, ack_waits: Sequence[float]) -> None:
         self._pool = pool
         self._order = Order(None, shares=True)
         self._hung: set[Any] = set()  # keys with a handler that has run too long

@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers
 from jsclient.jetstream.consuming.double_ack import double_ack_many
@@ -17,8 +17,8 @@ from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
 from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of, puts_off
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import Consumer, JetStreamMsg
-    from jsclient.workers.options import PoolOptions
+    from jsclient.jetstream import JetStreamMsg
+    from jsclient.workers.host import Core
     from jsclient.workers.parts import Worker
     from jsclient.workers.progress import Held
 
@@ -28,27 +28,10 @@ BY_HANDLER: Final = -1.0
 """Instead of a delay: see Settler.run_keyed."""
 
 
-class Host(Protocol):
-    """What has handlers and wants their outcomes settled: a pool."""
-
-    @property
-    def options(self) -> PoolOptions: ...
-
-    @property
-    def consumer(self) -> Consumer: ...
-
-    @property
-    def handler(self) -> Callable[[Any], Any]: ...
-
-    def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None: ...
-
-    def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None: ...
-
-
 class Settler:
     """Turns outcomes into acks. An ack that cannot be sent is logged: the message comes again after ack_wait."""
 
-    def __init__(self, pool: Host, consumer_backoff: Sequence[float]) -> None:
+    def __init__(self, pool: Core, consumer_backoff: Sequence[float]) -> None:
         self._pool = pool
         options = pool.options
         self._options = options

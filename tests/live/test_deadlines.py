@@ -368,7 +368,7 @@ BOUNDED: dict[str, tuple[float, Call]] = {
 
 FOREVER = {
     # Wait as long as it takes, by their definition; close() and Ctrl-C end them.
-    "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal", "WorkerPool.take_for",
+    "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal",
     "GroupPool.run_until_signal",
     "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__",
     "TypedKeyWatcher.__next__",

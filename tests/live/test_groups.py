@@ -18,6 +18,7 @@ import jsclient
 from jsclient import errors, groups
 from jsclient.groups import Filter, GroupPool, PartitionedGroup
 from jsclient.groups.left_behind import LeftBehind
+from jsclient.groups.records import Records
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, SubjectTransform
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import PoolEvent, Reject
@@ -308,7 +309,7 @@ def test_tries_belong_to_one_message_alone(js: JetStream, group: PartitionedGrou
     js.publish("src.k0", b"first")
     with GroupPool(group, handle, backoff=[60.0], **options) as pool:
         wait_until(lambda: pool.snapshot().failed == 1, 10)
-    assert len(pool.records.tries()) == 1
+    assert len(Records.of(group, 1).tries()) == 1
     group.delete()
     js.delete_stream("SRC")
     js.create_stream(StreamConfig(name="SRC", subjects=["src.*"]))
@@ -447,7 +448,7 @@ def test_the_consumer_of_a_dead_process_does_not_keep_others_from_its_partitions
             with GroupPool(group, handler, **QUICK) as pool:
                 wait_until(lambda: group.config().members == [pool.member], 20)
                 wait_until(lambda: pool.state == "joining", 20)
-                left_behind = LeftBehind(group, pool.records)
+                left_behind = LeftBehind(group, Records.of(group, 1))
                 left_behind.delete()
                 assert list(js.consumer_names("SRC-work")) == [theirs]
                 assert (handler.count, pool.state) == (0, "joining")

@@ -18,6 +18,7 @@ from jsclient.connection import engine_of
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import PoolEvent, Reject, Retry, WorkerPool
+from jsclient.workers.parts import PoolMessages
 
 
 @pytest.fixture
@@ -336,7 +337,7 @@ def test_an_unforeseen_error_in_one_worker_ends_the_pool(stream: Stream, monkeyp
     fill(stream, 1)
     pool = WorkerPool(consumer_of(stream), lambda message: None, threads=4)
     with pool:
-        monkeypatch.setattr(pool._messages, "resize", lambda *limits: 1 / 0)
+        monkeypatch.setattr(PoolMessages, "resize", lambda *limits: 1 / 0)
         fill(stream, 50)
         with pytest.raises(ZeroDivisionError):
             pool.wait(10)

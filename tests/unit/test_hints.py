@@ -113,7 +113,6 @@ DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|
 
 #: What applications neither call nor make, and the tools for tests.
 LAYERS = (
-    "jsclient.workers.WorkerPool.take_for",
     "jsclient.testing.",
     *("jsclient.keyvalue.KeyWatcher.__init__", "jsclient.keyvalue.TypedKeyWatcher.__init__"),
     *("jsclient.objectstore.ObjectWatcher.__init__", "jsclient.monitor.Deadline"),

@@ -11,7 +11,8 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream import JetStreamMsg
 from jsclient.message import Msg
-from jsclient.workers import BatchFailed, Reject, Retry, WorkerPool
+from jsclient.workers import BatchFailed, Reject, Retry
+from jsclient.workers.core import PoolCore
 from jsclient.workers.dead_letters import reason_of
 from jsclient.workers.options import PoolOptions
 from jsclient.workers.outcomes import outcomes_of
@@ -74,4 +75,4 @@ def test_how_often_a_message_was_delivered_is_a_number_from_1_on(told: bytes, co
     pool: Any = SimpleNamespace(_first_prefix=b"")
     nobody: Any = None
     message = JetStreamMsg(Msg(b"s", b"1", b"$JS.ACK.S.C.%b.30.20.1700000000123456789.5" % told, b""), nobody)
-    assert WorkerPool.count_of(pool, message) == count
+    assert PoolCore.count_of(pool, message) == count

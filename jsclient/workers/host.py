@@ -1,0 +1,207 @@
+"""What the pools of consumers and of groups have in common: the object behind a pool, and what programs see of it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jsclient import errors, waiting
+from jsclient._engine import Taker, wait_for
+from jsclient.connection import engine_of
+from jsclient.declared import arguments
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.instruments import handling
+from jsclient.jetstream import Consumer
+from jsclient.shared_options import with_shared_options
+from jsclient.waiting import Gate
+from jsclient.workers.options import PoolOptions
+from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
+from jsclient.workers.signals import StopSignals
+from jsclient.workers.stats import PoolSnapshot
+from jsclient.workers.typed import typed_handler
+
+if TYPE_CHECKING:
+    from jsclient._engine import Engine
+    from jsclient.connection import Connection
+    from jsclient.jetstream import JetStreamMsg
+    from jsclient.jetstream.consuming.typed import Values
+    from jsclient.workers.progress import Held
+
+
+class Core(Taker):
+    """Threads with handlers, and their end. `title` names the pool in logs."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: PoolOptions,
+        values: Values[Any] | None,
+        handler: Callable[[Any], Any],
+        title: str,
+        log: logging.Logger,
+    ) -> None:
+        self.connection: Connection = connection
+        self.engine: Engine = engine_of(connection)
+        self.options: PoolOptions = options
+        self.handler: Callable[[Any], Any] = handling(
+            connection.options.instrumentation, typed_handler(handler, values, bool(options.batch))
+        )
+        self.title = title
+        self._log = log
+        self.taken_from: Consumer[Any] | None = None
+        self.workers: list[Worker] = [Worker() for _ in range(options.threads)]
+        self.stopping: bool = False
+        self.ended: Gate = Gate()
+        self.waited: bool = False  # a stop has waited for the handlers
+        self.error: BaseException | None = None
+        self._error_lock = waiting.new_lock()
+
+    @property
+    def consumer(self) -> Consumer[Any]:
+        if self.taken_from is None:
+            raise errors.ConfigError(f"{self!r} has no consumer yet. Wait until it has joined.")
+        return self.taken_from
+
+    def note_end(self, error: BaseException) -> bool:
+        """What ended the pool; True the first time."""
+        with self._error_lock:
+            first = self.error is None
+            self.error = self.error or error
+        if first:
+            self._log.error("%s ends: %s", self.title, errors.brief(error), exc_info=error)
+        return first
+
+    # --- handlers ---------------------------------------------------------------------------------------
+
+    def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None:
+        """Note how long a handler took."""
+        worker.counters.times.append(seconds)
+
+    def in_hand(self) -> list[JetStreamMsg]:
+        """The messages that handlers work on now."""
+        return [held.message for worker in self.workers for held in worker.held if held.message is not None]
+
+    def hung(self, held: Held) -> None:
+        seconds, limit = time.monotonic() - held.started, self.options.progress_limit
+        text = "a handler of %s has run for %.1f s, the limit is %.1f s: its message goes to another worker"
+        self._log.error(text, self.title, seconds, limit)
+        self.engine.run_callback(self.event, "hung", held.hung, None, seconds)
+
+    def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
+        """Call `on_event`; what it raises is logged."""
+        if self.options.on_event is not None:
+            tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
+
+    def reported(self, error: Exception) -> None:
+        """An error that reading survives."""
+        self._log.warning("%s: %s", self.title, error, exc_info=error)
+        self.event("failed", None, error)
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> PoolSnapshot:
+        raise NotImplementedError
+
+    def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
+        raise NotImplementedError
+
+    def report(self, finished: bool, running: list[JetStreamMsg], given_back: int) -> StopReport:
+        """What a stop tells; `running` are the messages that it cuts off."""
+        for message in running:
+            self.event("cut off", message)
+        return StopReport(finished, tuple(running), given_back)
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        if not wait_for(self.ended, deadline, lambda: self.connection.closed):
+            raise errors.DrainTimeout(f"{len(self.in_hand())} handlers of {self.title} did not end in time")
+
+    def runs_here(self) -> bool:
+        return threading.current_thread() in {worker.thread for worker in self.workers}
+
+
+@with_shared_options
+class Pool:
+    """What programs see of a pool."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def consumer(self) -> Consumer[Any]:
+        """What it takes messages from; a member of a group raises ConfigError before it has joined."""
+        return self._core.consumer
+
+    @property
+    def options(self) -> PoolOptions:
+        """What it was given, with the defaults of the rest."""
+        return self._core.options
+
+    @property
+    def stopping(self) -> bool:
+        """True once it starts no more handlers."""
+        return self._core.stopping
+
+    @property
+    def closed(self) -> bool:
+        """True once every handler has ended."""
+        return self._core.ended.is_set()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it; None while it runs, and after a stop of its own."""
+        return self._core.error
+
+    def snapshot(self) -> PoolSnapshot:
+        """Counters and latencies at this moment; cheap enough for a probe every second."""
+        return self._core.snapshot()
+
+    def wait(self, timeout: Timeout = None) -> bool:
+        """Wait until it has ended by itself or was stopped (for ever by default); False after the timeout.
+
+        Raises what ended it: ConsumerDeleted, GroupNotFound, AuthError of a connection that is given up ...
+        """
+        self._core.engine.check_process()
+        if not self._core.ended.wait(resolve(timeout, None)):
+            return False
+        if self._core.error is not None:
+            raise self._core.error
+        return True
+
+    @arguments
+    def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
+        """Start no more handlers, give back what was not started, and wait (25 s by default) for those that run.
+
+        Never raises for a handler that does not end: the report names what was cut off. `wait=False` returns None
+        at once: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns. In a
+        forked child it raises ForkedConnection, as nobody there knows how the parent's handlers ended.
+        """
+        return self._core.stop(timeout, wait)
+
+    @arguments
+    def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
+        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread.
+
+        While it stops, further signals change nothing; the third SIGINT raises KeyboardInterrupt. Raises what ended
+        the pool, as `wait` does, if that was not the application.
+        """
+        with StopSignals() as signals:
+            signals.wait(self._core.ended)
+            report = self.stop(timeout)
+        if self._core.error is not None:
+            raise self._core.error
+        assert report is not None
+        return report
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
+            self.stop(0 if self._core.waited else DEFAULT)  # handlers that a stop has cut off get no second wait
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    def __reduce__(self) -> Any:
+        return self._core.engine.refuse_pickle(self)
