@@ -217,6 +217,7 @@ def _work(options: Options) -> int:
 
     for number in SIGNALS:
         signal.signal(number, early)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the parent starts processes with SIGINT blocked
     handler = limits.counted(load(options.handler))
     with connect(options) as nc:
         limits.making = True

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -50,67 +50,74 @@ HOPELESS: Final = (2, 3)
 """Exit status of wrong usage, and of a stream or consumer that does not exist."""
 
 
-class Child:
-    """One process of the service."""
+State = Literal["starting", "working", "leaving"]
 
-    def __init__(self, slot: int, command: list[str]) -> None:
+
+class Child:
+    """One process of the service. It works from its first report on, and leaves once it was told to stop."""
+
+    def __init__(self, slot: Slot, command: list[str]) -> None:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
+        # A Ctrl-C while it imports would be a traceback: it waits until the process has its own handlers.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self.process: subprocess.Popen[bytes] = subprocess.Popen([*command, str(writing)], pass_fds=[writing])
         except BaseException:
             os.close(reading)
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(writing)
         self.slot = slot
-        self.pipe = reading
+        self.pipe: int | None = reading  # None: it has closed its end, and may live on
+        self.state: State = "starting"
         self.started: float = time.monotonic()
+        self.kill_at: float = math.inf
         self.heard: float = 0.0
         self.figures: dict[str, Any] = {}
-        self.silent: bool = False  # it has closed its end of the pipe, and may live on
-        self.leaving: float = 0.0  # when it was told to stop
         self._rest = b""
 
     @property
-    def ready(self) -> bool:
-        return bool(self.figures)
-
-    @property
     def healthy(self) -> bool:
-        return self.ready and self.figures.get("running", False) and time.monotonic() - self.heard < SILENT_AFTER
-
-    @property
-    def connected(self) -> bool:
-        return bool(self.figures.get("connected", False))
+        return bool(self.figures.get("running")) and time.monotonic() - self.heard < SILENT_AFTER
 
     def read(self) -> None:
         """Take in what it has told."""
+        assert self.pipe is not None
         try:
             text = os.read(self.pipe, 65536)
         except BlockingIOError:
             return
-        self.silent = not text
+        if not text:
+            self.close()
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
             self.figures = json.loads(line)
             self.heard = time.monotonic()
+            self.state = "working" if self.state == "starting" else self.state
+
+    def leave(self, timeout: float) -> None:
+        """Tell it once to stop; it is killed if it does not end in time."""
+        if self.state != "leaving":
+            self.state, self.kill_at = "leaving", time.monotonic() + timeout + KILL_AFTER
+            self.tell(signal.SIGTERM)
 
     def tell(self, number: int) -> None:
         if self.process.poll() is None:
             self.process.send_signal(number)
 
     def close(self) -> None:
-        os.close(self.pipe)
+        if self.pipe is not None:
+            os.close(self.pipe)
+            self.pipe = None
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Slot:
     """One of the places for a process, and how its processes have fared."""
 
     number: int
-    child: Child | None = None
-    successor: Child | None = None
     failures: int = 0
     start_at: float = 0.0
 
@@ -121,10 +128,11 @@ class Supervisor:
     def __init__(self, command: list[str], processes: int, stop_timeout: float) -> None:
         self._command = command
         self._stop_timeout = stop_timeout
-        self.slots: list[Slot] = [Slot(number) for number in range(processes)]
+        self._slots = [Slot(number) for number in range(processes)]
+        self.children: list[Child] = []
         self.restarts: int = 0
         self._stopping = False
-        self._reloads: list[Slot] = []
+        self._replace_before = 0.0  # children that started earlier are replaced
         self._asked: list[int] = []
         self._interrupts = 0
         self._turned = time.monotonic()
@@ -141,18 +149,22 @@ class Supervisor:
     @property
     def healthy(self) -> bool:
         """All children run."""
-        return not self._stopping and all(slot.child is not None and slot.child.healthy for slot in self.slots)
+        return not self._stopping and all(any(child.healthy for child in self._in(slot)) for slot in self._slots)
 
     @property
     def ready(self) -> bool:
         """All children run, and each has its link to the server."""
-        return self.healthy and all(slot.child is not None and slot.child.connected for slot in self.slots)
+        return self.healthy and all(child.figures.get("connected") for child in self.children if child.figures)
 
     def figures(self) -> Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]:
-        """Labels and figures of every process that has told some."""
-        for slot in self.slots:
-            if slot.child is not None and slot.child.ready:
-                yield {"process": str(slot.number)}, slot.child.figures
+        """Labels and figures of a process in each place that has told some."""
+        for slot in self._slots:
+            for child in [child for child in self._in(slot) if child.figures][:1]:
+                yield {"process": str(slot.number)}, child.figures
+
+    def _in(self, slot: Slot) -> list[Child]:
+        """The processes of a place, the oldest one first; two while one replaces the other."""
+        return [child for child in list(self.children) if child.slot is slot]
 
     # --- running ----------------------------------------------------------------------------------------
 
@@ -167,10 +179,10 @@ class Supervisor:
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         before = {number: signal.signal(number, self._note) for number in numbers}
         try:
-            while not (self._stopping and all(slot.child is None for slot in self.slots)):
+            while self.children or not self._stopping:
                 self._turn(on_ready)
         finally:
-            for child in self._children():
+            for child in self.children:
                 child.tell(signal.SIGKILL)
                 child.process.wait()
                 child.close()
@@ -182,95 +194,89 @@ class Supervisor:
         self._asked.append(number)
 
     def _turn(self, on_ready: Callable[[], Any]) -> None:
-        self._turned = time.monotonic()
+        self._turned = now = time.monotonic()
         while self._asked:
             self._obey(self._asked.pop(0))
-        for slot in self.slots:
-            self._look_after(slot)
+        for child in list(self.children):
+            if child.process.poll() is not None:
+                self._ended(child)
+            elif now > child.kill_at:
+                log.error("process %d does not end: killed", child.process.pid)
+                child.tell(signal.SIGKILL)
+        for slot in self._slots:
+            if not self._stopping and now >= slot.start_at and not self._in(slot) and not self._start(slot):
+                slot.start_at = now + backoff(slot)
         if not self._was_ready and self.healthy:
             self._was_ready = True
             on_ready()
-        self._reload_next()
+        self._replace_next(now)
         self._listen(0.1)
 
     def _obey(self, number: int) -> None:
         if number == signal.SIGHUP:
             log.info("the processes are replaced one by one")
-            self._reloads = list(self.slots)
+            self._replace_before = time.monotonic()
             return
         self._interrupts += number == signal.SIGINT
         if self._interrupts == IMPATIENT:
             log.error("interrupted again: the processes are killed, and their messages are redelivered")
-            for child in self._children():
+            for child in self.children:
                 child.tell(signal.SIGKILL)
         self._stop(0)
-
-    def _children(self) -> list[Child]:
-        return [child for slot in self.slots for child in (slot.child, slot.successor) if child is not None]
 
     def _stop(self, status: int) -> None:
         if not self._stopping:
             log.info("the processes stop; running handlers may end within %g s", self._stop_timeout)
         self._stopping, self._status = True, self._status or status
-        for child in self._children():
-            if not child.leaving:
-                child.leaving = time.monotonic()
-                child.tell(signal.SIGTERM)
+        for child in self.children:
+            child.leave(self._stop_timeout)
 
     def _listen(self, seconds: float) -> None:
         """Take in what children tell, for so long."""
         with selectors.DefaultSelector() as selector:
-            for child in self._children():
-                if not child.silent and child.process.poll() is None:
+            for child in self.children:
+                if child.pipe is not None and child.process.poll() is None:
                     selector.register(child.pipe, selectors.EVENT_READ, child)
             deadline = time.monotonic() + seconds
             while (left := deadline - time.monotonic()) > 0 and not self._asked:
                 for key, _ in selector.select(left):
                     key.data.read()
-                    if key.data.silent:  # nothing comes any more, and the pipe would say so for ever
+                    if key.data.pipe is None:  # nothing comes any more, and the pipe would say so for ever
                         selector.unregister(key.fileobj)
                     if key.data.process.poll() is not None:
                         return
 
-    def _look_after(self, slot: Slot) -> None:
-        now = time.monotonic()
-        for child in (slot.child, slot.successor):
-            if child is not None and child.leaving and now > child.leaving + self._stop_timeout + KILL_AFTER:
-                log.error("process %d does not end: killed", child.process.pid)
-                child.tell(signal.SIGKILL)
-        if slot.child is None:
-            if not self._stopping and now >= slot.start_at:
-                slot.child = self._started(slot)
-                if slot.child is None:
-                    slot.start_at = now + backoff(slot)
-        elif slot.child.process.poll() is not None:
-            self._ended(slot, slot.child)
-
-    def _started(self, slot: Slot) -> Child | None:
-        """A new process, or None when the system gives none: those that run go on."""
+    def _start(self, slot: Slot) -> bool:
+        """A new process; False when the system gives none: those that run go on."""
         try:
-            return Child(slot.number, self._command)
+            self.children.append(Child(slot, self._command))
         except OSError as error:
             log.error("no process could be started: %s", error, exc_info=error)
-            return None
+            return False
+        return True
 
-    def _ended(self, slot: Slot, child: Child) -> None:
-        code, lived = child.process.returncode, time.monotonic() - child.started
+    def _ended(self, child: Child) -> None:
+        code, lived, slot = child.process.returncode, time.monotonic() - child.started, child.slot
         child.close()
-        slot.child, slot.successor = slot.successor, None
-        if child.leaving:
-            unborn = not child.ready and -code in SIGNALS  # it had no handlers of signals, nor messages
+        self.children.remove(child)
+        if child.state == "leaving":
+            unborn = not child.figures and -code in SIGNALS  # it had no handlers of signals, nor messages
             if code not in (0, RECYCLED) and not unborn:
                 log.warning("process %d ended with status %d when told to stop", child.process.pid, code)
                 self._status = self._status or (1 if self._stopping else 0)
-            return
-        if code in HOPELESS and not child.ready and not self._was_ready:
+        elif child.state == "starting" and code in HOPELESS and not self._was_ready:
             self._stop(code)  # it has said why: no other start would go better
-            return
-        if code == RECYCLED:
+        elif child.state == "starting" and self._in(slot):
+            log.error("the new process %d does not work: the old ones go on", child.process.pid)
+            self._replace_before = 0.0
+        elif code == RECYCLED:
             log.info("process %d has reached its limit after %.1f s; another one starts", child.process.pid, lived)
             slot.start_at = slot.failures = 0
-            return
+        else:
+            self._crashed(child, lived)
+
+    def _crashed(self, child: Child, lived: float) -> None:
+        code, slot = child.process.returncode, child.slot
         if lived > HEALTHY_AFTER:
             slot.failures = 0
         pause = backoff(slot)
@@ -279,34 +285,21 @@ class Supervisor:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         log.error("process %d %s after %.1f s; another one starts in %.1f s", child.process.pid, how, lived, pause)
 
-    # --- reload -----------------------------------------------------------------------------------------
-
-    def _reload_next(self) -> None:
+    def _replace_next(self, now: float) -> None:
         """One place at a time: a successor starts, and when it works its predecessor ends."""
-        if not self._reloads or self._stopping:
+        old = [child for child in self.children if child.started < self._replace_before and child.state != "leaving"]
+        if not old or self._stopping:
             return
-        slot = self._reloads[0]
-        old, new = slot.child, slot.successor
-        if old is None:
-            self._reloads.pop(0)  # it starts anew anyhow
-        elif old.leaving:
-            return
-        elif new is None:
-            slot.successor = self._started(slot)
-            if slot.successor is None:
+        first = min(old, key=lambda child: child.slot.number)
+        successors = [child for child in self._in(first.slot) if child.started >= self._replace_before]
+        if not successors:
+            if not self._start(first.slot):
                 log.error("the processes are not replaced: the old ones go on")
-                self._reloads.clear()
-        elif new.process.poll() is not None or time.monotonic() > new.started + READY_TIMEOUT:
-            log.error("the new process %d does not work: the old ones go on", new.process.pid)
-            new.tell(signal.SIGKILL)
-            new.process.wait()
-            new.close()
-            slot.successor = None
-            self._reloads.clear()
-        elif new.healthy:
-            old.leaving = time.monotonic()
-            old.tell(signal.SIGTERM)
-            self._reloads.pop(0)
+                self._replace_before = 0.0
+        elif successors[0].healthy:
+            first.leave(self._stop_timeout)
+        elif now > successors[0].started + READY_TIMEOUT:
+            successors[0].tell(signal.SIGKILL)
 
 
 def backoff(slot: Slot) -> float:

@@ -50,9 +50,11 @@ def test_a_number_is_itself() -> None:
 
 
 PROGRAM = """#!{python}
-import json, sys, time
+import json, signal, sys, time
+spared = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 while True:
-    print(json.dumps({{"running": True}}), file=open(int(sys.argv[1]), "w", closefd=False), flush=True)
+    told = json.dumps({{"running": True, "spared": spared}})
+    print(told, file=open(int(sys.argv[1]), "w", closefd=False), flush=True)
     time.sleep(0.05)
 """
 
@@ -92,7 +94,7 @@ def test_the_processes_go_on_when_no_other_can_be_started(program: Path, caplog:
     away = program.with_name("away")
 
     def pids() -> list[int]:
-        return [slot.child.process.pid for slot in supervisor.slots if slot.child is not None]
+        return [child.process.pid for child in supervisor.children]
 
     def drive() -> None:
         first = pids()
@@ -125,9 +127,8 @@ def test_a_process_that_tells_nothing_any_more_does_not_keep_its_parent_busy(pro
     turns = mock.Mock(wraps=supervisor._listen)
 
     def drive() -> None:
-        (child,) = [slot.child for slot in supervisor.slots]
-        assert child is not None
-        wait_until(lambda: child.silent)
+        (child,) = supervisor.children
+        wait_until(lambda: child.pipe is None)
         child.heard -= SILENT_AFTER
         assert not supervisor.healthy
         wait_until(lambda: turns.call_count > 5)
@@ -136,6 +137,17 @@ def test_a_process_that_tells_nothing_any_more_does_not_keep_its_parent_busy(pro
     with reads as reads_done, mock.patch.object(supervisor, "_listen", turns):
         supervised(supervisor, drive)
     assert reads_done.call_count <= 2, "one for the figures, and one for the end of the pipe"
+
+
+def test_an_interrupt_waits_until_a_process_has_its_handlers(program: Path) -> None:
+    """Ctrl-C in the first half second was a traceback of each process, from wherever it imported."""
+    supervisor = Supervisor([str(program)], 1, 5.0)
+
+    def drive() -> None:
+        assert [figures["spared"] for _, figures in supervisor.figures()] == [True]
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, []), "the parent has it still"
+
+    supervised(supervisor, drive)
 
 
 def test_a_service_that_crashes_for_days_is_started_again(program: Path) -> None:
