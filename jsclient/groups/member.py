@@ -1,4 +1,4 @@
-"""What a GroupPool does: which partitions are its own, and the threads that handle their messages in order."""
+"""The work of a GroupPool: it finds its partitions, and its threads handle their messages in order."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ LEAVE_PART: Final = 0.2
 class Member(Core):
     """One member of a group; programs see the GroupPool."""
 
+    stopping: bool
+    taken_from: Consumer[Any] | None
+
     def __init__(
         self, group: PartitionedGroup[Any], handler: Callable[[Any], Any], terms: MemberOptions, options: PoolOptions
     ) -> None:
@@ -107,7 +110,7 @@ class Member(Core):
 
     @property
     def partitions(self) -> list[int]:
-        """What this process works on at the moment."""
+        """The partitions that this process works on now."""
         term = self._term
         return [] if term is None else list(term.partitions)
 
@@ -212,7 +215,7 @@ class Member(Core):
         info = consumer.cached_info
         assert info is not None
         if self.group.elastic and info.delivered.consumer_seq and self._delete_dead(consumer):
-            return None  # made anew at the next try, so that it begins with what was left
+            return None  # the next try makes it again, to begin with the rest
         return consumer
 
     def _delete_dead(self, consumer: Consumer) -> bool:
@@ -224,7 +227,7 @@ class Member(Core):
         return True
 
     def _is_last_instance(self) -> bool:
-        """Whether no other process of this member lives."""
+        """True if no other process of this member lives."""
         return not self.records.living(self.member) - {self.instance}
 
     def _hand_over(self, term: Term) -> None:

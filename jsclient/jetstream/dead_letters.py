@@ -11,6 +11,7 @@ from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api.headers import MSG_ID, readable
 from jsclient.jetstream.message import timestamp_ns
+from jsclient.jetstream.without_payload import payload_of
 from jsclient.nuid import next_nuid
 from jsclient.threads import Thread
 from protocol import Headers
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
+PREFIX: Final = "Dead-Letter-"
 REASON: Final = "Dead-Letter-Reason"
 SUBJECT: Final = "Dead-Letter-Subject"
 STREAM: Final = "Dead-Letter-Stream"
@@ -38,6 +40,9 @@ MAX_REASON: Final = 500
 
 ORIGIN: Final = (SUBJECT, STREAM, CONSUMER, SEQUENCE, TIME)
 """Headers that two letters of one message have in common; reason and deliveries differ with each attempt."""
+
+PATIENCE: Final = 10.0
+"""Seconds in which a pool stores a letter, or a message for later."""
 
 LOOK: Final = 3.0
 """Seconds for the look at the stored message after an ack with `duplicate`."""
@@ -127,6 +132,21 @@ def store(
     if not ack.duplicate or message_id is None or is_letter(js, ack, data, headers, message_id, deadline):
         return ack
     return js.publish(subject, data, headers=headers, msg_id=another_id(message_id), timeout=deadline)
+
+
+def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, deliveries: int) -> PubAck:
+    """Store the letter of a message that a pool gives up, and wait for the PubAck; raises what `publish` raises.
+
+    A message that came without its payload is read from its stream, `lost` if that has it no more. PayloadMissing.
+    """
+    deadline = Deadline(PATIENCE)
+    headers, message_id = letter_of(js, message, reason, deliveries)
+    try:
+        data = payload_of(js, message, deadline)
+    except errors.MessageNotFound:
+        data = b""
+        headers[LOST] = "true"
+    return store(js, subject, data, headers, message_id, deadline)
 
 
 def another_id(message_id: str) -> str:

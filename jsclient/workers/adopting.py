@@ -23,7 +23,6 @@ UNREACHABLE: Final = 60.0
 ABOUT: Final = dt.timedelta(seconds=10)
 """The most between the times of a letter and of the advisory about its message, with clocks that differ."""
 
-_LETTER: Final = "Dead-Letter-"
 _PAGE: Final = 500
 
 GivenUp = MaxDeliveries | MessageTerminated
@@ -60,7 +59,7 @@ class Adopting:
             pairs.append((names.LOST, "true"))
         else:
             kept = readable(message).sendable().items()
-            pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", _LETTER))]
+            pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", names.PREFIX))]
         pairs += [
             (names.REASON, names.one_line(reason)[: names.MAX_REASON]),
             (names.SUBJECT, names.header_of(message.subject) if message else ""),

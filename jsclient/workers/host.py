@@ -1,4 +1,4 @@
-"""What the pools of consumers and of groups have in common: the object behind a pool, and what programs see of it."""
+"""The common part of WorkerPool and GroupPool: the object behind a pool, and its public side."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Core(Taker):
         return self.taken_from
 
     def note_end(self, error: BaseException) -> bool:
-        """What ended the pool; True the first time."""
+        """Keep the first error, which ended the pool; returns True for that one."""
         with self._error_lock:
             first = self.error is None
             self.error = self.error or error
@@ -110,7 +110,7 @@ class Core(Taker):
         raise NotImplementedError
 
     def report(self, finished: bool, running: list[JetStreamMsg], given_back: int) -> StopReport:
-        """What a stop tells; `running` are the messages that it cuts off."""
+        """The result of a stop; `running` are the messages that it cuts off."""
         for message in running:
             self.event("cut off", message)
         return StopReport(finished, tuple(running), given_back)
@@ -125,19 +125,19 @@ class Core(Taker):
 
 @with_shared_options
 class Pool:
-    """What programs see of a pool."""
+    """The public side of a pool."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     @property
     def consumer(self) -> Consumer[Any]:
-        """What it takes messages from; a member of a group raises ConfigError before it has joined."""
+        """The consumer of the messages; a member of a group raises ConfigError before it has joined."""
         return self._core.consumer
 
     @property
     def options(self) -> PoolOptions:
-        """What it was given, with the defaults of the rest."""
+        """The options of the pool, with the defaults."""
         return self._core.options
 
     @property
@@ -152,7 +152,7 @@ class Pool:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it; None while it runs, and after a stop of its own."""
+        """The error that ended it; None while it runs, and after a stop."""
         return self._core.error
 
     def snapshot(self) -> PoolSnapshot:
@@ -160,9 +160,9 @@ class Pool:
         return self._core.snapshot()
 
     def wait(self, timeout: Timeout = None) -> bool:
-        """Wait until it has ended by itself or was stopped (for ever by default); False after the timeout.
+        """Wait until it has ended by itself or was stopped (indefinitely by default); False after the timeout.
 
-        Raises what ended it: ConsumerDeleted, GroupNotFound, AuthError of a connection that is given up ...
+        Raises the error that ended it: ConsumerDeleted, GroupNotFound, AuthError of a connection that is given up ...
         """
         self._core.engine.check_process()
         if not self._core.ended.wait(resolve(timeout, None)):
@@ -176,7 +176,7 @@ class Pool:
         """Start no more handlers, give back what was not started, and wait (25 s by default) for those that run.
 
         Never raises for a handler that does not end: the report names what was cut off. `wait=False` returns None
-        at once: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns. In a
+        immediately: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns. In a
         forked child it raises ForkedConnection, as nobody there knows how the parent's handlers ended.
         """
         return self._core.stop(timeout, wait)

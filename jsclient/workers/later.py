@@ -16,9 +16,7 @@ from jsclient.durations import Deadline
 from jsclient.jetstream import Schedule
 from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.without_payload import payload_of
-from jsclient.workers import dead_letters
 from jsclient.workers.history import Known
-from jsclient.workers.options import DEAD_LETTER_TIMEOUT
 from protocol import Headers, matches
 
 if TYPE_CHECKING:
@@ -83,14 +81,14 @@ def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, 
     js, meta = consumer.js, message.metadata
     first = _header(message, FIRST_SEQUENCE)
     first = first if first.isdigit() else str(meta.stream_seq)
-    headers = Headers(dead_letters.headers_of(message))
+    headers = Headers(origins.headers_of(message))
     headers[ATTEMPT] = str(tries.failed)
     headers[ASKED] = str(tries.asked)
     headers[FIRST_SEQUENCE] = first
     when = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=delay)
     domain = meta.domain or origins.domain_of(js)
     own = origins.origin_id(domain, meta.stream, RETRY, meta.stream_seq, meta.timestamp_ns // 1000)
-    deadline = Deadline(DEAD_LETTER_TIMEOUT)
+    deadline = Deadline(origins.PATIENCE)
     data = payload_of(js, message, deadline)
     ack = js.publish(
         f"{prefix}.{meta.stream_seq}",

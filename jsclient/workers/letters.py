@@ -35,14 +35,12 @@ from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, pars
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.without_payload import payload_of
 from jsclient.shared_options import with_shared_options
-from jsclient.workers import dead_letters as names
 from jsclient.workers import later
 from jsclient.workers.adopting import UNREACHABLE, Adopting
 from protocol import Headers
 from protocol.described import described, described_like
 from protocol.errors import BAD_JSON, ProtocolError
 
-_LETTER: Final = "Dead-Letter-"
 _REPLAYED: Final = "Replayed-"
 REPLAYS: Final = "Replayed-Count"
 PAGE: Final = 500
@@ -430,23 +428,23 @@ def _json(plain: dict[str, Any]) -> bytes:
 
 def is_letter(message: RawStreamMsg) -> bool:
     """Other messages of the stream must not be replayed or purged as letters."""
-    return any(name.startswith(_LETTER) for name, _ in readable(message).items())
+    return any(name.startswith(origins.PREFIX) for name, _ in readable(message).items())
 
 
 def letter_of(message: RawStreamMsg) -> Letter:
     """A stored message as a letter; what its headers do not say is empty."""
     headers = readable(message)
-    kept = [pair for pair in headers.items() if not pair[0].startswith((_LETTER, "Nats-"))]
+    kept = [pair for pair in headers.items() if not pair[0].startswith((origins.PREFIX, "Nats-"))]
     return Letter(
         seq=message.seq,
         subject=message.subject,
-        reason=headers.get(names.REASON) or "",
-        original_subject=headers.get(names.SUBJECT) or "",
-        stream=headers.get(names.STREAM) or "",
-        consumer=headers.get(names.CONSUMER) or "",
-        stream_seq=_number(headers.get(names.SEQUENCE)),
-        deliveries=_number(headers.get(names.DELIVERIES)),
-        sent=_time(headers.get(names.TIME)),
+        reason=headers.get(origins.REASON) or "",
+        original_subject=headers.get(origins.SUBJECT) or "",
+        stream=headers.get(origins.STREAM) or "",
+        consumer=headers.get(origins.CONSUMER) or "",
+        stream_seq=_number(headers.get(origins.SEQUENCE)),
+        deliveries=_number(headers.get(origins.DELIVERIES)),
+        sent=_time(headers.get(origins.TIME)),
         died=message.time,
         data=message.data,
         headers=Headers.received(kept),
@@ -466,7 +464,7 @@ def _replay_headers(letter: Letter) -> Headers:
         "Sequence": str(letter.stream_seq),
         "Count": str(letter.replays + 1),
     }
-    return Headers([*out, *((_REPLAYED + name, names.one_line(value)) for name, value in told.items())])
+    return Headers([*out, *((_REPLAYED + name, origins.one_line(value)) for name, value in told.items())])
 
 
 def _number(text: str | None) -> int:

@@ -38,8 +38,6 @@ RETRIES: Final = 100
 LATER_FROM: Final = 60.0
 """Seconds of delay from which on a message is stored again for later instead of naked."""
 
-DEAD_LETTER_TIMEOUT: Final = 10.0
-
 FORGIVEN: Final = 5
 """Deliveries beyond `attempts` after which a message is given up without another try. The server also counts those
 that no handler saw: what a stopping pool gave back, and what a killed process had prefetched."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from jsclient import errors, handlers
 from jsclient.errors import PayloadMissing
+from jsclient.jetstream.dead_letters import MAX_REASON, one_line
 from protocol.described import described
 
 
@@ -53,6 +54,17 @@ class BatchFailed(Exception):
         super().__init__(f"{len(failures)} messages of the batch failed")
         self.failures: dict[int, BaseException] = dict(failures)
         """Index of a message in the batch -> why it failed."""
+
+
+def reason_of(error: BaseException) -> str:
+    """One line that fits into a header."""
+    try:
+        text = str(error.reason) if isinstance(error, Reject) else errors.brief(error)
+    except Exception:  # an error of the application that cannot even be printed
+        text = "(without a text)"
+    if not isinstance(error, Reject):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return one_line(text)[:MAX_REASON]
 
 
 def puts_off(error: BaseException) -> bool:

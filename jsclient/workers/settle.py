@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers
+from jsclient.jetstream import dead_letters
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.jetstream.without_payload import fill
-from jsclient.workers import dead_letters, later
+from jsclient.workers import later
 from jsclient.workers.history import History, Known, key_of
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
-from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of, puts_off
+from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of, puts_off, reason_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
@@ -107,7 +108,7 @@ class Settler:
             self._pool.event("retried", message, error, seconds)
             return
         worker.counters.failed += 1
-        log.warning("the handler failed on %r: %s", message, dead_letters.reason_of(error), exc_info=error)
+        log.warning("the handler failed on %r: %s", message, reason_of(error), exc_info=error)
         self._pool.event("failed", message, error, seconds)
 
     def gives_up(self, error: BaseException, failed: int, asked: int, deliveries: int) -> bool:
@@ -133,7 +134,7 @@ class Settler:
         self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, reason: str = ""
     ) -> bool:
         """Dead letter, then term; False when the dead letter could not be stored: it must come again."""
-        reason = reason or dead_letters.reason_of(error)
+        reason = reason or reason_of(error)
         rejected = isinstance(error, Reject)
         if rejected:
             worker.counters.rejected += 1

@@ -13,9 +13,8 @@ from jsclient.jetstream import JetStreamMsg
 from jsclient.message import Msg
 from jsclient.workers import BatchFailed, Reject, Retry
 from jsclient.workers.core import PoolCore
-from jsclient.workers.dead_letters import reason_of
 from jsclient.workers.options import PoolOptions
-from jsclient.workers.outcomes import outcomes_of
+from jsclient.workers.outcomes import outcomes_of, reason_of
 from jsclient.workers.stats import percentile
 
 
