@@ -152,7 +152,7 @@ def test_letters_from_the_shell(js: JetStream, server: NatsServer) -> None:
     assert "ValueError" in cli(server, "dead", "ls").stdout
     assert cli(server, "dead", "ls", "--reason", "nothing").returncode == 3
     assert "Kind: job" in cli(server, "dead", "show", "1").stdout
-    assert len(lines(cli(server, "dead", "export", "--reason", "Value"))) == 2
+    assert len(lines(cli(server, "dead", "ls", "--reason", "Value", "--json"))) == 2
     assert "ValueError" in cli(server, "dead", "replay", "--reason", "Value", "--dry-run").stdout
     assert cli(server, "dead", "replay").returncode == 2
     assert cli(server, "dead", "replay", "--seq", "1", "-f").stdout == "replayed 1\n"
