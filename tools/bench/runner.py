@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,8 @@ class Client:
     module: str
     arguments: tuple[str, ...] = ()
     needs: str = ""
+    program: str = ""
+    """A program that it starts."""
     share: float = 1.0
     """Of the messages that a case has: slow clients do fewer, and their figures are scaled up."""
     rounds: int = 1_000
@@ -54,7 +57,9 @@ class Client:
                 except Unavailable as error:
                     return str(error)
         if self.needs and importlib.util.find_spec(self.needs) is None:
-            return f"{self.needs} is not installed (pip install {self.needs})"
+            return f"{self.needs} is not installed (pip install {self.needs.replace('_', '-')})"
+        if self.program and shutil.which(self.program) is None:
+            return f"{self.program} is not installed"
         return ""
 
     def knows(self, work: str) -> bool:
@@ -67,6 +72,9 @@ CLIENTS = [
     Client(BASELINE, "tools.bench.client_natspy", needs="nats"),
     Client("nats-py-uvloop", "tools.bench.client_natspy", ("uvloop",), needs="uvloop", rounds=2),
     Client("natsrpy", "tools.bench.client_natsrpy", needs="natsrpy", share=0.1, rounds=2),
+    Client("natsio", "tools.bench.client_natsio", needs="natsio", share=0.2, rounds=2),
+    Client("mq-bridge", "tools.bench.client_mqbridge", needs="mq_bridge", share=0.5, rounds=2),
+    Client("redis-py", "tools.bench.client_redis", needs="redis", program="redis-server", share=0.2, rounds=2),
     Client("nats.go", client_natsgo.__name__, rounds=2),
     Client("nats.c", client_natsc.__name__, rounds=2),
 ]
