@@ -20,7 +20,6 @@ import msgspec
 
 from jsclient import first_use, handlers, hints
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed
-from protocol.described import described
 
 __all__ = ["JSON", "MSGPACK", "Codec", "MsgspecCodec"]
 
@@ -48,17 +47,18 @@ class Codec(Protocol):
 hints.given(Codec)
 
 
-@described
 class MsgspecCodec:
     """JSON or MessagePack by msgspec: Structs, dataclasses, attrs classes, TypedDicts, and all that they may hold.
 
     Fields that the type does not have are passed over (unless a Struct forbids them), so that a newer publisher and an
     older reader go together; a field that is missing, or of another type, is an error.
+
+    Attributes:
+        name: Under which it stands in this module.
     """
 
     def __init__(self, name: str, module: Any) -> None:
         self.name = name
-        """Under which it stands in this module."""
         self._module = module
         self._encode: Callable[[Any], bytes] = module.Encoder().encode
 

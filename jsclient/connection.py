@@ -24,7 +24,6 @@ from jsclient.hints import Unpack
 from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.options import CallbacksDict, ConnectOptions
-from jsclient.shared_options import with_shared_options
 from jsclient.states import ConnectionState
 from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
 from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame, header_size, pub_end, pub_parts
@@ -38,12 +37,27 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "Codec", "JetStream", "JetStreamDict")
 
 
-@with_shared_options
 class Connection:
     """One session with a NATS system that outlives its links. Thread-safe; made by `jsclient.connect`.
 
     Leaving its `with` block drains nothing but sends what is buffered and closes; one of `jsclient.shared` stays open.
     It cannot be pickled, and in a forked child every call but `close` raises ForkedConnection.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        cancel: A Cancel. Its `cancel()`, called from another thread, ends the wait, and the call raises Cancelled.
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
+        pending_messages: Messages that may wait for the handler. The client drops more and reports SlowConsumer.
+        pending_bytes: Bytes that may wait for the handler. The client drops more and reports SlowConsumer.
+
+    Further options:
+        jetstream: see `JetStreamDict`.
+        set_callbacks: see `CallbacksDict`.
     """
 
     # All that it does is done by its engine. Only what costs as much as the call of another function, `publish`,

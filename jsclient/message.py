@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import protocol
 from jsclient import codecs, errors
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -28,15 +27,18 @@ def headers_of(block: bytes | None) -> protocol.Headers:
         raise errors.MalformedHeaders(error.what) from None
 
 
-@described
 class Msg(protocol.Msg, gc=False):
     """One message: `subject`, `reply` ("" when none), `data`, `headers` (empty when none), `status`.
 
     Decoded only when asked; immutable in practice; may be used from any thread.
+
+    Attributes:
+        connection: The connection on which it came: `respond` publishes there.
+
+    It also has the fields of `Msg`.
     """
 
     connection: Any = None
-    """The connection on which it came: `respond` publishes there."""
 
     @property
     def headers(self) -> protocol.Headers:
@@ -54,7 +56,7 @@ class Msg(protocol.Msg, gc=False):
         return codecs.from_json(self.data, self.subject)
 
     def respond(self, payload: Payload = b"", *, headers: HeadersLike | None = None) -> None:
-        """Publish an answer to the reply subject; raises InvalidSubject when the sender wants none."""
+        """Publish `payload` to the reply subject. Raises InvalidSubject if the sender expects no answer."""
         if self.connection is None or not self.raw_reply:
             raise errors.InvalidSubject("this message has no reply subject: its sender expects no answer")
         connection: Connection = self.connection

@@ -21,8 +21,6 @@ import attrs
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream import JetStream
-from jsclient.shared_options import with_shared_options
-from protocol.described import described
 
 __all__ = ["ConsumerRow", "Monitor", "Snapshot", "StreamRow"]
 
@@ -35,93 +33,103 @@ HISTORY: Final = 30
 SNAPSHOT_TIMEOUT: Final = 5.0
 
 
-@described
 @attrs.frozen
 class StreamRow:
-    """A stream. Rates are None until a second snapshot is there to compare with."""
+    """A stream. Rates are None until a second snapshot is there to compare with.
+
+    Attributes:
+        name: Of the stream.
+        storage: "file" or "memory".
+        messages: How many are stored.
+        bytes: Bytes that they take.
+        first_seq: Sequence of the oldest one.
+        last_seq: Sequence of the newest one.
+        consumers: How many consumers it has.
+        deleted: Messages that were deleted between the first and the last one.
+        in_per_second: Messages stored a second since the snapshot before; None in the first one.
+        history: The last of these rates, the oldest one first.
+        trouble: What is wrong, such as "no leader"; "" when nothing is.
+    """
 
     name: str
-    """Of the stream."""
     storage: str
-    """"file" or "memory"."""
     messages: int
-    """How many are stored."""
     bytes: int
-    """Bytes that they take."""
     first_seq: int
-    """Sequence of the oldest one."""
     last_seq: int
-    """Sequence of the newest one."""
     consumers: int
-    """How many consumers it has."""
     deleted: int
-    """Messages that were deleted between the first and the last one."""
     in_per_second: float | None
-    """Messages stored a second since the snapshot before; None in the first one."""
     history: tuple[float, ...]
-    """The last of these rates, the oldest one first."""
     trouble: str
-    """What is wrong, such as "no leader"; "" when nothing is."""
 
 
-@described
 @attrs.frozen
 class ConsumerRow:
-    """A consumer. `lag`: messages not acknowledged, pending or under way. `age`: seconds since the server was asked."""
+    """A consumer. `lag`: messages not acknowledged, pending or under way. `age`: seconds since the server was asked.
+
+    Attributes:
+        stream: The stream that it reads.
+        name: Of the consumer.
+        pending: Messages that were not delivered yet.
+        ack_pending: Messages that were delivered and not acknowledged.
+        redelivered: Messages among these that were delivered more than once.
+        waiting: Pulls that wait.
+        paused: Whether it is paused.
+        lag: `pending` and `ack_pending` together.
+        out_per_second: Deliveries a second since it was asked about before; None the first time.
+        done_per_second: Messages acknowledged a second since then; None the first time.
+        eta: Seconds until the lag is gone at this rate; None when it does not shrink.
+        age: Seconds since the server was asked about it.
+        history: The last rates of acknowledged messages, the oldest one first.
+        trouble: What is wrong; "" when nothing is.
+    """
 
     stream: str
-    """The stream that it reads."""
     name: str
-    """Of the consumer."""
     pending: int
-    """Messages that were not delivered yet."""
     ack_pending: int
-    """Messages that were delivered and not acknowledged."""
     redelivered: int
-    """Messages among these that were delivered more than once."""
     waiting: int
-    """Pulls that wait."""
     paused: bool
-    """Whether it is paused."""
     lag: int
-    """`pending` and `ack_pending` together."""
     out_per_second: float | None
-    """Deliveries a second since it was asked about before; None the first time."""
     done_per_second: float | None
-    """Messages acknowledged a second since then; None the first time."""
     eta: float | None
-    """Seconds until the lag is gone at this rate; None when it does not shrink."""
     age: float
-    """Seconds since the server was asked about it."""
     history: tuple[float, ...]
-    """The last rates of acknowledged messages, the oldest one first."""
     trouble: str
-    """What is wrong; "" when nothing is."""
 
 
-@described
 @attrs.frozen
 class Snapshot:
-    """One look. `requests`: how many it took; `stale`: consumers known from an earlier look, not asked this time."""
+    """One look. `requests`: how many it took; `stale`: consumers known from an earlier look, not asked this time.
+
+    Attributes:
+        time: When it was taken: seconds since 1970.
+        streams: All streams of the account.
+        consumers: All consumers that are known.
+        requests: How many requests it took.
+        stale: How many of the consumers were not asked about this time.
+    """
 
     time: float
-    """When it was taken: seconds since 1970."""
     streams: tuple[StreamRow, ...]
-    """All streams of the account."""
     consumers: tuple[ConsumerRow, ...]
-    """All consumers that are known."""
     requests: int
-    """How many requests it took."""
     stale: int
-    """How many of the consumers were not asked about this time."""
 
 
-@with_shared_options
 class Monitor:
     """Looks at an account from time to time; keeps the last figures, to say how fast they change. Not thread-safe.
 
     `first`: streams of which the consumers are asked about every time (those on a screen); the others take turns, with
     `consumer_requests` requests in each snapshot (15).
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(self, js: JetStream, *, consumer_requests: int = CONSUMER_REQUESTS) -> None:

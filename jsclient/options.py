@@ -22,7 +22,6 @@ from jsclient.declared import declared
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.instruments import Instrumentation
 from jsclient.urls import masked, split_urls
-from protocol.described import described, described_like
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds for dialling one server, TLS and handshake included (ADR-40; Go's 2 s fails over slow links)."""
@@ -72,7 +71,6 @@ def _duration(instance: Any, attribute: Any, value: float | None) -> None:
     check_timeout(value, attribute.name)
 
 
-@described
 @declared()
 @attrs.frozen(kw_only=True)
 class TLSOptions:
@@ -82,42 +80,45 @@ class TLSOptions:
     certificate must carry, if it is not the host of the URL.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        ca_file: File with the certificates of the authorities to trust (PEM); None trusts those of the system.
+        cert_file: File with the client's own certificate (PEM), where the server asks for one.
+        key_file: File with the key of `cert_file`; None when the certificate's file contains it.
+        key_password: Password of the key file: a text, `env:NAME`, or a callable.
+        server_name: The name that the certificate must carry, if it is not the host of the URL.
+        handshake_first: TLS before INFO; the server needs its option of the same name (server 2.10.4).
     """
 
     ca_file: str | os.PathLike[str] | None = None
-    """File with the certificates of the authorities to trust (PEM); None trusts those of the system."""
     cert_file: str | os.PathLike[str] | None = None
-    """File with the client's own certificate (PEM), where the server asks for one."""
     key_file: str | os.PathLike[str] | None = None
-    """File with the key of `cert_file`; None when the certificate's file contains it."""
     key_password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    """Password of the key file: a text, `env:NAME`, or a callable."""
     server_name: str | None = None
-    """The name that the certificate must carry, if it is not the host of the URL."""
     handshake_first: bool = False
-    """TLS before INFO; the server needs its option of the same name (server 2.10.4)."""
 
 
-@described
 @attrs.frozen(kw_only=True)
 class PoolServer:
-    """A server that may be dialled next; `ReconnectPolicy.choose` gets a list of them."""
+    """A server that may be dialled next; `ReconnectPolicy.choose` gets a list of them.
+
+    Attributes:
+        url: Its URL, without user information.
+        attempts: Failures in a row since it was last reached.
+        discovered: True when the cluster named it, False when the application did.
+        lame_duck: True when it has said that it is about to stop.
+    """
 
     url: str
-    """Its URL, without user information."""
     attempts: int = 0
-    """Failures in a row since it was last reached."""
     discovered: bool = False
-    """True when the cluster named it, False when the application did."""
     lame_duck: bool = False
-    """True when it has said that it is about to stop."""
 
 
 Choose = Callable[[list[PoolServer], protocol.ServerInfo], "str | tuple[str, float | None] | None"]
 """See `ReconnectPolicy.choose`."""
 
 
-@described
 @declared()
 @attrs.frozen(kw_only=True)
 class ReconnectPolicy:
@@ -129,18 +130,21 @@ class ReconnectPolicy:
     the first one. `enabled=False` also keeps the connection at a server in lame duck mode until that ends it.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        enabled: False: a lost link ends the connection.
+        max_attempts: Failures in a row after which a server leaves the pool; None: never.
+        delay: Called with the number of the round (1, 2, ...); returns the seconds to wait before it.
+        choose: Called before every attempt but those of the first connect, with the servers of the pool and the last
+            INFO; returns the URL of one of them, or (URL, seconds to wait before dialling it), or None for the usual
+            choice (ADR-40). A URL that is not among them, and an exception, go to `on_error` and the log, and the
+            usual choice is made.
     """
 
     enabled: bool = True
-    """False: a lost link ends the connection."""
     max_attempts: int | None = None
-    """Failures in a row after which a server leaves the pool; None: never."""
     delay: Callable[[int], float] | None = None
-    """Called with the number of the round (1, 2, ...); returns the seconds to wait before it."""
     choose: Choose | None = None
-    """Called before every attempt but those of the first connect, with the servers of the pool and the last INFO;
-    returns the URL of one of them, or (URL, seconds to wait before dialling it), or None for the usual choice (ADR-40).
-    A URL that is not among them, and an exception, go to `on_error` and the log, and the usual choice is made."""
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None and self.max_attempts < 0:
@@ -149,7 +153,6 @@ class ReconnectPolicy:
             )
 
 
-@described
 @declared("ConnectOptionsDict")
 @attrs.frozen(kw_only=True)
 class ConnectOptions:
@@ -158,106 +161,112 @@ class ConnectOptions:
     Times are seconds. Callbacks run one after another on the events thread and get what their comment says.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        servers: URLs (nats, tls, ws or wss): a sequence, or one text with commas.
+        name: Client name that the server shows; `<application>-<host>-<pid>` is a good one.
+        connect_timeout: Seconds for dialling one server, TLS and handshake included.
+        request_timeout: Seconds that a request, flush or rtt waits unless told otherwise; None: for ever.
+        ping_interval: Seconds between two pings on a link.
+        max_pings_out: Pings without an answer after which the link counts as dead.
+        drain_timeout: Seconds that `drain()` may take unless told otherwise.
+        write_timeout: Seconds that the server may refuse to take data before a publisher is told.
+        pending_buffer: Bytes of publishes that are kept while there is no link; 0: publishing fails at once then.
+        pending_block: Seconds a publish may wait for room in a full pending buffer; None: BufferFull at once.
+        reconnect: When to dial again after a link is lost.
+        retry_on_failed_connect: Return at once in state CONNECTING when no server answers, and go on trying.
+        randomize: Dial the servers in random order; False: in the given one.
+        ignore_discovered: Use only the servers named here, not those that the cluster names.
+        local_address: Address of this machine from which to dial.
+        socket_factory: `(host, port, timeout)` -> a connected socket, in place of our own dialling; for proxies and
+            tunnels.
+        no_echo: Do not deliver this connection's own publishes to its own subscriptions.
+        verbose: The server answers every command with +OK. Costs time; for debugging.
+        pedantic: The server checks subjects strictly.
+        inbox_prefix: The beginning of reply subjects, for users who may subscribe to one prefix only.
+        tls: True, TLSOptions or an SSLContext: never talk in clear, whatever INFO says.
+        ws_headers: Headers of the websocket upgrade request; a callable is asked at every connect.
+        ws_compression: Compress websocket frames where the server agrees.
+        user: User name. Like the other secrets: a text, `env:NAME`, or a callable.
+        password: Password of `user`.
+        token: Token, for servers that are configured with one.
+        nkey_seed: Seed of a user nkey (SU...). It signs the server's challenge and is never sent.
+        nkey_seed_file: File with the seed, read at every connect.
+        nkey: Public user nkey (U...), with `signature_callback`.
+        jwt: User JWT, with `nkey_seed` or `signature_callback`.
+        credentials: A .creds file (read at every connect), its bytes, or a callable that returns either.
+        signature_callback: Signs the server's challenge where the seed must not be in this process.
+        auth_callback: Called at every connect with the server's nonce; returns `auth.credentials.AuthFields` or a
+            mapping of them.
+        auth_error_limit: Refusals of the same credentials after which reconnecting ends; None: never.
+        instrumentation: What traces and counts this connection's operations; see `jsclient.instruments`.
+        on_connected: (connection): the first link stands, also when `retry_on_failed_connect` has returned long
+            before.
+        on_disconnected: (connection, error or None): the link was lost.
+        on_reconnected: (connection): a new link stands, subscriptions are renewed.
+        on_closed: (connection): the connection has ended for good.
+        on_discovered_servers: (connection, new URLs): the cluster named servers.
+        on_lame_duck: (connection): the server is about to stop; another is being sought.
+        on_error: (connection, error, subscription or None): what no call raises. Permission errors, slow consumers,
+            callbacks that raise, failed attempts to reconnect (ConnectFailed, TlsError, AuthError...), and what ended
+            the connection.
     """
 
     servers: tuple[str, ...] = attrs.field(default=(DEFAULT_URL,), converter=_servers, repr=False)
-    """URLs (nats, tls, ws or wss): a sequence, or one text with commas."""
     name: str | None = None
-    """Client name that the server shows; `<application>-<host>-<pid>` is a good one."""
 
     # --- time and pressure
     connect_timeout: float = attrs.field(default=CONNECT_TIMEOUT, converter=plain, validator=_positive)
-    """Seconds for dialling one server, TLS and handshake included."""
     request_timeout: float | None = attrs.field(default=REQUEST_TIMEOUT, converter=plain_or_none, validator=_duration)
-    """Seconds that a request, flush or rtt waits unless told otherwise; None: for ever."""
     ping_interval: float = attrs.field(default=PING_INTERVAL, converter=plain, validator=_positive)
-    """Seconds between two pings on a link."""
     max_pings_out: int = attrs.field(default=MAX_PINGS_OUT, validator=_positive)
-    """Pings without an answer after which the link counts as dead."""
     drain_timeout: float = attrs.field(default=DRAIN_TIMEOUT, converter=plain, validator=_positive)
-    """Seconds that `drain()` may take unless told otherwise."""
     write_timeout: float = attrs.field(default=WRITE_TIMEOUT, converter=plain, validator=_positive)
-    """Seconds that the server may refuse to take data before a publisher is told."""
     pending_buffer: int = PENDING_BUFFER
-    """Bytes of publishes that are kept while there is no link; 0: publishing fails at once then."""
     pending_block: float | None = attrs.field(default=None, converter=plain_or_none, validator=_duration)
-    """Seconds a publish may wait for room in a full pending buffer; None: BufferFull at once."""
 
     # --- servers
     reconnect: ReconnectPolicy = ReconnectPolicy()
-    """When to dial again after a link is lost."""
     retry_on_failed_connect: bool = False
-    """Return at once in state CONNECTING when no server answers, and go on trying."""
     randomize: bool = True
-    """Dial the servers in random order; False: in the given one."""
     ignore_discovered: bool = False
-    """Use only the servers named here, not those that the cluster names."""
     local_address: str | None = None
-    """Address of this machine from which to dial."""
     socket_factory: Callable[..., Any] | None = None
-    """`(host, port, timeout)` -> a connected socket, in place of our own dialling; for proxies and tunnels."""
 
     # --- protocol
     no_echo: bool = False
-    """Do not deliver this connection's own publishes to its own subscriptions."""
     verbose: bool = False
-    """The server answers every command with +OK. Costs time; for debugging."""
     pedantic: bool = False
-    """The server checks subjects strictly."""
     inbox_prefix: str = "_INBOX"
-    """The beginning of reply subjects, for users who may subscribe to one prefix only."""
 
     # --- TLS and websocket
     tls: TLSOptions | ssl.SSLContext | bool | None = attrs.field(default=None, repr=False)
-    """True, TLSOptions or an SSLContext: never talk in clear, whatever INFO says."""
     ws_headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
-    """Headers of the websocket upgrade request; a callable is asked at every connect."""
     ws_compression: bool = False
-    """Compress websocket frames where the server agrees."""
 
     # --- authentication (callables are asked at every connect)
     user: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    """User name. Like the other secrets: a text, `env:NAME`, or a callable."""
     password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    """Password of `user`."""
     token: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    """Token, for servers that are configured with one."""
     nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    """Seed of a user nkey (SU...). It signs the server's challenge and is never sent."""
     nkey_seed_file: str | os.PathLike[str] | None = None
-    """File with the seed, read at every connect."""
     nkey: str | None = None
-    """Public user nkey (U...), with `signature_callback`."""
     jwt: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    """User JWT, with `nkey_seed` or `signature_callback`."""
     credentials: str | os.PathLike[str] | bytes | Callable[[], Any] | None = attrs.field(default=None, repr=False)
-    """A .creds file (read at every connect), its bytes, or a callable that returns either."""
     signature_callback: Callable[[bytes], bytes | str] | None = attrs.field(default=None, repr=False)
-    """Signs the server's challenge where the seed must not be in this process."""
     auth_callback: Callable[..., Any] | None = attrs.field(default=None, repr=False)
-    """Called at every connect with the server's nonce; returns `auth.credentials.AuthFields` or a mapping of them."""
     auth_error_limit: int | None = AUTH_ERROR_LIMIT
-    """Refusals of the same credentials after which reconnecting ends; None: never."""
 
     instrumentation: Instrumentation | None = attrs.field(default=None, repr=False)
-    """What traces and counts this connection's operations; see `jsclient.instruments`."""
 
     # --- callbacks
     on_connected: Callback | None = attrs.field(default=None, repr=False)
-    """(connection): the first link stands, also when `retry_on_failed_connect` has returned long before."""
     on_disconnected: Callback | None = attrs.field(default=None, repr=False)
-    """(connection, error or None): the link was lost."""
     on_reconnected: Callback | None = attrs.field(default=None, repr=False)
-    """(connection): a new link stands, subscriptions are renewed."""
     on_closed: Callback | None = attrs.field(default=None, repr=False)
-    """(connection): the connection has ended for good."""
     on_discovered_servers: Callback | None = attrs.field(default=None, repr=False)
-    """(connection, new URLs): the cluster named servers."""
     on_lame_duck: Callback | None = attrs.field(default=None, repr=False)
-    """(connection): the server is about to stop; another is being sought."""
     on_error: Callback | None = attrs.field(default=None, repr=False)
-    """(connection, error, subscription or None): what no call raises. Permission errors, slow consumers, callbacks that
-    raise, failed attempts to reconnect (ConnectFailed, TlsError, AuthError...), and what ended the connection."""
 
     def __attrs_post_init__(self) -> None:
         self.authenticator()
@@ -306,11 +315,12 @@ class ConnectOptions:
         return f"ConnectOptions({', '.join(shown)})"
 
 
-@described_like("ConnectOptions")
 class CallbacksDict(TypedDict, total=False):
     """The callbacks of ConnectOptions: the keyword arguments of `Connection.set_callbacks`.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `ConnectOptions`.
     """
 
     on_connected: Callback | None
@@ -322,11 +332,12 @@ class CallbacksDict(TypedDict, total=False):
     on_error: Callback | None
 
 
-@described_like("ConnectOptions")
 class ConnectOptionsDict(CallbacksDict, total=False):
     """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `ConnectOptions`.
     """
 
     name: str | None

@@ -6,7 +6,7 @@ import importlib.machinery
 import importlib.util
 import sys
 
-PART = "described"
+PART = "columns"
 """A module of ours that no other `protocol` has."""
 
 

@@ -5,39 +5,41 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from protocol.described import described
 
-
-@described
 class ConnectionState(enum.Enum):
-    """Where a Connection is in its life; read it through `Connection.state`."""
+    """Where a Connection is in its life; read it through `Connection.state`.
+
+    Values:
+        CONNECTING: The first link is being made.
+        CONNECTED: A link stands.
+        RECONNECTING: The link was lost, and a new one is being made; publishes are kept meanwhile.
+        DRAINING_SUBSCRIPTIONS: drain() was called: what was received is being handled.
+        DRAINING_PUBLISHES: Everything is handled; what is left to send is being sent.
+        CLOSED: It has ended, and every call raises ConnectionClosed.
+    """
 
     CONNECTING = "connecting"
-    """The first link is being made."""
     CONNECTED = "connected"
-    """A link stands."""
     RECONNECTING = "reconnecting"
-    """The link was lost, and a new one is being made; publishes are kept meanwhile."""
     DRAINING_SUBSCRIPTIONS = "draining subscriptions"
-    """drain() was called: what was received is being handled."""
     DRAINING_PUBLISHES = "draining publishes"
-    """Everything is handled; what is left to send is being sent."""
     CLOSED = "closed"
-    """It has ended, and every call raises ConnectionClosed."""
 
 
-@described
 class LinkEvent(enum.Enum):
-    """What happened to the link, told in order with the messages of an inbox and to sinks and listeners."""
+    """What happened to the link, told in order with the messages of an inbox and to sinks and listeners.
+
+    Values:
+        DISCONNECTED: The link was lost.
+        RECONNECTED: A new link stands, with every subscription renewed.
+        CLOSED: The connection was closed: no further event follows.
+        SERVER_LEFT: Another server of the cluster goes or is gone, by what ours says: told to listeners only.
+    """
 
     DISCONNECTED = "disconnected"
-    """The link was lost."""
     RECONNECTED = "reconnected"
-    """A new link stands, with every subscription renewed."""
     CLOSED = "closed"
-    """The connection was closed: no further event follows."""
     SERVER_LEFT = "server left"
-    """Another server of the cluster goes or is gone, by what ours says: told to listeners only."""
 
 
 class Wake(enum.Enum):

@@ -12,7 +12,6 @@ from jsclient.cancel import Cancel, check_cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import taking
 from jsclient.message import Msg
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -38,7 +37,6 @@ def check_limits(messages: int, nbytes: int) -> None:
     checks.positive(nbytes, "pending_bytes")
 
 
-@with_shared_options
 class Subscription:
     """A subscription of the application. Thread-safe: several threads may take from it, each message goes to one.
 
@@ -46,6 +44,15 @@ class Subscription:
     its `with` block closes it. One without a callback that nobody holds any more unsubscribes. Messages are kept up
     to `pending_messages` and `pending_bytes`; beyond that new ones are dropped, `dropped` counts them and one
     SlowConsumer per episode reaches `on_error`.
+
+    Attributes:
+        connection: The connection that it belongs to.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        cancel: A Cancel. Its `cancel()`, called from another thread, ends the wait, and the call raises Cancelled.
     """
 
     def __init__(
@@ -57,7 +64,6 @@ class Subscription:
     ) -> None:
         self._core: AppSubscription = core
         self.connection: Connection = connection
-        """The connection that it belongs to."""
         self._popleft: Callable[[], Any] = core.mailbox.popleft
         if callback is not None:
             self._popleft = _refuse_taker

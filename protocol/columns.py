@@ -19,7 +19,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from protocol.described import described
 from protocol.errors import BAD_JSON, ProtocolError, shorten
 from protocol.parser import MAX_CONTROL_LINE
 
@@ -31,18 +30,22 @@ _SPACE_OR_TAB = b" \t"
 _integers = msgspec.json.Decoder(list[int])
 
 
-@described
 class Columns(msgspec.Struct):
-    """Messages of one sid, item i of every list belongs to message i."""
+    """Messages of one sid, item i of every list belongs to message i.
+
+    Attributes:
+        subjects: Subjects as they came.
+        replies: Reply subjects as they came; None where there is none.
+        headers: whole NATS/1.0 blocks
+        payloads: Payloads.
+        end: offset of the first byte that was not taken
+    """
 
     subjects: list[bytes]
-    """Subjects as they came."""
     replies: list[bytes | None]
-    """Reply subjects as they came; None where there is none."""
-    headers: list[bytes | None]  # whole NATS/1.0 blocks
+    headers: list[bytes | None]
     payloads: list[bytes]
-    """Payloads."""
-    end: int  # offset of the first byte that was not taken
+    end: int
 
     def __len__(self) -> int:
         return len(self.payloads)

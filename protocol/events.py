@@ -11,28 +11,29 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from protocol.described import described
 from protocol.headers import Headers, Status, decode_status
 from protocol.info import ServerInfo, decode_info
 
 
-@described
 class Msg(msgspec.Struct, gc=False):
     """MSG and HMSG. Holds the bytes of the wire; what is asked for is decoded when it is asked for.
 
     Names are decoded as UTF-8 with surrogateescape: a foreign subject that is not UTF-8 still encodes
     back to the very bytes it came as, so it can be answered, deleted or filtered by.
+
+    Attributes:
+        raw_subject: The subject as it came.
+        sid: Number of the subscription, as digits.
+        raw_reply: The reply subject as it came; None when there is none.
+        data: The payload.
+        raw_headers: the whole block with its NATS/1.0 line, as received
     """
 
     raw_subject: bytes
-    """The subject as it came."""
     sid: bytes
-    """Number of the subscription, as digits."""
     raw_reply: bytes | None
-    """The reply subject as it came; None when there is none."""
     data: bytes
-    """The payload."""
-    raw_headers: bytes | None = None  # the whole block with its NATS/1.0 line, as received
+    raw_headers: bytes | None = None
 
     @property
     def subject(self) -> str:
@@ -62,12 +63,14 @@ class Msg(msgspec.Struct, gc=False):
         return None if raw is None else decode_status(raw)
 
 
-@described
 class Info(msgspec.Struct, gc=False, frozen=True):
-    """An INFO line; the server may send one at any time, also between CONNECT and the first PONG (2.15)."""
+    """An INFO line; the server may send one at any time, also between CONNECT and the first PONG (2.15).
+
+    Attributes:
+        raw: The JSON as it came.
+    """
 
     raw: bytes
-    """The JSON as it came."""
     sid: ClassVar[None] = None
 
     def decode(self) -> ServerInfo:
@@ -75,12 +78,14 @@ class Info(msgspec.Struct, gc=False, frozen=True):
         return decode_info(self.raw)
 
 
-@described
 class Err(msgspec.Struct, gc=False, frozen=True):
-    """-ERR, without its quotes."""
+    """-ERR, without its quotes.
+
+    Attributes:
+        text: What the server says.
+    """
 
     text: str
-    """What the server says."""
     sid: ClassVar[None] = None
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from protocol.described import described
 from protocol.errors import LineTooLong, shorten
 from protocol.info import ConnectInfo
 
@@ -36,19 +35,21 @@ KNOWN_SIZES: Final = 4096
 """Sizes of which the digits are remembered."""
 
 
-@described
 class LargeFrame:
     """A frame in parts that are never joined: a publish of 128 KiB was copied three times on its way to the kernel,
     60 us of it. No bytes, so that nobody joins or compares what is only a part of it. Made for payloads of
-    `LARGE_PAYLOAD` and more only."""
+    `LARGE_PAYLOAD` and more only.
+
+    Attributes:
+        parts: What goes out, in this order.
+        size: Bytes of all parts.
+    """
 
     __slots__ = ("parts", "size")
 
     def __init__(self, parts: tuple[bytes, ...]) -> None:
         self.parts: tuple[bytes, ...] = parts
-        """What goes out, in this order."""
         self.size: int = sum(map(len, parts))
-        """Bytes of all parts."""
 
     def __len__(self) -> int:
         return self.size

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from protocol.described import described
 from protocol.errors import InvalidInfo, shorten
 
 _SECRETS = frozenset(("user", "password", "auth_token", "jwt", "sig", "nkey"))
@@ -18,71 +17,76 @@ _VERSION = re.compile(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?")
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-@described
 class ServerInfo(msgspec.Struct, frozen=True):
     """The server's INFO. Unknown keys are ignored, absent keys have the value that stands here.
 
     Nothing in it is trustworthy before TLS is up. Of the URL lists `decode_info` keeps the first MAX_URLS.
+
+    Attributes:
+        server_id: Id of the server, new at every start.
+        server_name: Its name.
+        version: Its version.
+        proto: Version of the protocol.
+        git_commit: The commit it was built from.
+        go: The version of Go it was built with.
+        host: The host it listens on.
+        port: The port it listens on.
+        headers: It takes headers.
+        auth_required: It wants credentials.
+        tls_required: It wants TLS.
+        tls_verify: It wants a client certificate.
+        tls_available: It offers TLS.
+        max_payload: bytes, headers included; 0 or less: not stated
+        jetstream: JetStream is enabled on it.
+        ip: Its address, where it says it.
+        client_id: Its number of this connection.
+        client_ip: The address from which it sees us.
+        nonce: What nkeys sign.
+        cluster: Name of its cluster; "" when it has none.
+        cluster_dynamic: The cluster's name was made up at start.
+        domain: Its JetStream domain; "" when it has none.
+        connect_urls: Addresses of the servers of its cluster.
+        ws_connect_urls: The same for websockets.
+        ldm: lame duck mode: this server is about to stop
+        compression: Compression on a leaf link; of no use to clients.
+        connect_info: this INFO is the answer to our CONNECT (2.15)
+        remote_account: Account of a leaf link.
+        acc_is_sys: This user is in the system account.
+        api_lvl: JetStream API level (2.11 and later)
+        xkey: The server's public curve key.
     """
 
     server_id: str = ""
-    """Id of the server, new at every start."""
     server_name: str = ""
-    """Its name."""
     version: str = ""
-    """Its version."""
     proto: Integer = 0
-    """Version of the protocol."""
     git_commit: str = ""
-    """The commit it was built from."""
     go: str = ""
-    """The version of Go it was built with."""
     host: str = ""
-    """The host it listens on."""
     port: Integer = 0
-    """The port it listens on."""
     headers: bool = False
-    """It takes headers."""
     auth_required: bool = False
-    """It wants credentials."""
     tls_required: bool = False
-    """It wants TLS."""
     tls_verify: bool = False
-    """It wants a client certificate."""
     tls_available: bool = False
-    """It offers TLS."""
-    max_payload: Integer = 0  # bytes, headers included; 0 or less: not stated
+    max_payload: Integer = 0
     jetstream: bool = False
-    """JetStream is enabled on it."""
     ip: str = ""
-    """Its address, where it says it."""
     client_id: Integer = 0
-    """Its number of this connection."""
     client_ip: str = ""
-    """The address from which it sees us."""
     nonce: str = ""
-    """What nkeys sign."""
     cluster: str = ""
-    """Name of its cluster; "" when it has none."""
     cluster_dynamic: bool = False
-    """The cluster's name was made up at start."""
     domain: str = ""
-    """Its JetStream domain; "" when it has none."""
     connect_urls: list[str] = msgspec.field(default_factory=list)
-    """Addresses of the servers of its cluster."""
     ws_connect_urls: list[str] = msgspec.field(default_factory=list)
-    """The same for websockets."""
-    ldm: bool = False  # lame duck mode: this server is about to stop
+    ldm: bool = False
     compression: Any = None
-    """Compression on a leaf link; of no use to clients."""
-    connect_info: bool = False  # this INFO is the answer to our CONNECT (2.15)
+    connect_info: bool = False
     remote_account: str = ""
-    """Account of a leaf link."""
     acc_is_sys: bool = False
-    """This user is in the system account."""
-    api_lvl: Integer = 0  # JetStream API level (2.11 and later)
+    api_lvl: Integer = 0
     xkey: str = ""
-    """The server's public curve key."""
 
     @property
     def version_tuple(self) -> tuple[int, int, int]:
@@ -148,41 +152,44 @@ def parse_version(text: str) -> tuple[int, int, int]:
     return (int(major), int(minor), int(patch))
 
 
-@described
 class ConnectInfo(msgspec.Struct, kw_only=True, rename={"password": "pass"}):
-    """The CONNECT options. None is not sent; the three booleans a server would default to true always are."""
+    """The CONNECT options. None is not sent; the three booleans a server would default to true always are.
+
+    Attributes:
+        verbose: Ask for +OK after every command.
+        pedantic: Ask the server to check subjects strictly.
+        echo: Get back what this connection publishes.
+        tls_required: The client wants TLS.
+        name: Name of the connection, shown by the server's monitoring.
+        lang: Which client this is.
+        version: Its version.
+        protocol: 1: the server may send INFO at any time
+        headers: It understands headers.
+        no_responders: It wants a 503 where nobody listens; needs `headers`.
+        user: User name.
+        password: Password.
+        auth_token: Token.
+        jwt: User JWT.
+        nkey: Public nkey.
+        sig: Signature of the nonce, base64url.
+    """
 
     verbose: bool = False
-    """Ask for +OK after every command."""
     pedantic: bool = False
-    """Ask the server to check subjects strictly."""
     echo: bool = True
-    """Get back what this connection publishes."""
     tls_required: bool = False
-    """The client wants TLS."""
     name: str | None = None
-    """Name of the connection, shown by the server's monitoring."""
     lang: str = "python-jsclient"
-    """Which client this is."""
     version: str = "0"
-    """Its version."""
-    protocol: int = 1  # 1: the server may send INFO at any time
+    protocol: int = 1
     headers: bool = True
-    """It understands headers."""
     no_responders: bool = True
-    """It wants a 503 where nobody listens; needs `headers`."""
     user: str | None = None
-    """User name."""
     password: str | None = None
-    """Password."""
     auth_token: str | None = None
-    """Token."""
     jwt: str | None = None
-    """User JWT."""
     nkey: str | None = None
-    """Public nkey."""
     sig: str | None = None
-    """Signature of the nonce, base64url."""
 
     def encode(self) -> bytes:
         """The JSON; it escapes CR and LF, so no value can break out of the line."""

@@ -11,7 +11,6 @@ import re
 from collections.abc import Container
 from typing import Generic, NoReturn, TypeVar
 
-from protocol.described import described
 from protocol.errors import LimitExceeded, ProtocolError, shorten
 from protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
 
@@ -48,7 +47,6 @@ def payload_limit(announced: int) -> int:
     return min(MAX_PAYLOAD, max(2 * announced, LEAST_LIMIT)) if announced > 0 else MAX_PAYLOAD
 
 
-@described
 class Parser(Generic[M]):
     """One instance per connection. Not thread-safe: fed by the reader alone.
 
@@ -57,6 +55,10 @@ class Parser(Generic[M]):
     The limits are in bytes; memory held never exceeds the limit of what is being received.
 
     `max_payload`, `max_control_line` and `max_info`: 64 MiB, 64 KiB, 1 MiB.
+
+    Attributes:
+        unlimited: Subscriptions that may get messages up to MAX_PAYLOAD whatever `restrict` says: what a server
+            answers, the 100,000 subjects of a stream, is no message of a client, and not held to `max_payload`.
     """
 
     def __init__(
@@ -78,8 +80,6 @@ class Parser(Generic[M]):
         self._frame: _Frame | None = None  # the frame that the payload belongs to
         self._error: ProtocolError | None = None
         self.unlimited: Container[bytes] = ()
-        """Subscriptions that may get messages up to MAX_PAYLOAD whatever `restrict` says: what a server answers, the
-        100,000 subjects of a stream, is no message of a client, and not held to `max_payload`."""
 
     def restrict(self, max_payload: int) -> None:
         """Another limit for messages from here on; called by the thread that feeds the parser."""

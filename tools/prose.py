@@ -161,9 +161,12 @@ def literal(node: ast.expr) -> str:
 
 
 def paragraphs(line: int, docstring: str) -> Iterator[Text]:
-    """Without examples, which are indented or begin with a prompt."""
+    """Without examples, which are indented or begin with a prompt. Of a section each entry is a text."""
     for part in re.split(r"(\n\s*\n)", inspect.cleandoc(docstring)):
-        if part.strip() and not re.match(r" {4}|>>>", part):
+        if re.match(r"[A-Z][\w ]*:\n {4}", part):
+            for entry in re.split(r"\n {4}(?=\S)", part)[1:]:
+                yield Text(line, "docstring", " ".join(entry.partition(": ")[2].split()))
+        elif part.strip() and not re.match(r" {4}|>>>", part):
             yield Text(line, "docstring", " ".join(part.split()))
         line += part.count("\n")
 

@@ -10,8 +10,6 @@ import attrs
 from jsclient import errors, hints, waiting
 from jsclient._engine.mailbox import Mailbox
 from jsclient.durations import DEFAULT, Timeout, resolve
-from jsclient.shared_options import with_shared_options
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import Engine
@@ -31,30 +29,36 @@ NEXT_TIMEOUT: Final = 30.0
 Kind = Literal["connected", "disconnected", "reconnected", "closed", "discovered_servers", "lame_duck", "error"]
 
 
-@described
 @attrs.frozen
 class ConnectionEvent:
-    """One thing that happened; the callback `on_<kind>` gets the same event."""
+    """One thing that happened; the callback `on_<kind>` gets the same event.
+
+    Attributes:
+        kind: What happened.
+        error: Why: of "error", "disconnected" and "closed" (None when the application closed it itself).
+        subscription: The subscription that the error is about, if it is about one.
+        servers: The URLs of "discovered_servers".
+        time: When it was told: seconds since 1970 by the clock of this machine.
+    """
 
     kind: Kind
-    """What happened."""
     error: BaseException | None = None
-    """Why: of "error", "disconnected" and "closed" (None when the application closed it itself)."""
     subscription: Any = None
-    """The subscription that the error is about, if it is about one."""
     servers: tuple[str, ...] = ()
-    """The URLs of "discovered_servers"."""
     time: float = attrs.field(factory=time.time, kw_only=True)
-    """When it was told: seconds since 1970 by the clock of this machine."""
 
 
-@with_shared_options
 class ConnectionEvents:
     """What happens to a connection, in order: iterate it, or call `next`. Made by `Connection.events`.
 
     The last event is "closed"; then the iteration ends. Leaving its `with` block stops it. Threads that share it get
     each event once. A listener that falls 4,096 events behind misses errors, and 256 later also the events of the link:
     `dropped` counts them.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(self, connection: Connection, engine: Engine) -> None:

@@ -22,13 +22,18 @@ SLICE: Final = 0.05
 
 class Taker:
     """The steps of an end. A drain takes the first three, with a round trip to the server between the first two; a
-    close takes the last two, with a round trip between them. Every step may come more than once, or after the end."""
+    close takes the last two, with a round trip between them. Every step may come more than once, or after the end.
+
+    Attributes:
+        application_driven: Whether threads of the application take from it, and not our own: drained after all
+            handlers have ended.
+        publishes: Whether it is not about taking, but waits for acks of what was published: drained last, as handlers
+            publish.
+    """
 
     application_driven = False
-    """Whether threads of the application take from it, and not our own: drained after all handlers have ended."""
 
     publishes = False
-    """Whether it is not about taking, but waits for acks of what was published: drained last, as handlers publish."""
 
     def begin_drain(self) -> None:
         """Ask for nothing more; what the server has sent already still comes."""

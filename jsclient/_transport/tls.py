@@ -21,7 +21,6 @@ from jsclient._transport.sealing import SealingTransport, head_of
 from jsclient._transport.stream import Buffer, Transport
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
-from protocol.described import described
 
 ENCRYPT_SLICE: Final = 124 * 1024
 """Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (108 KiB and the frame that
@@ -31,21 +30,23 @@ DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, h
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
 
 
-@described
 @attrs.frozen(kw_only=True)
 class TlsState:
-    """What a TLS session has agreed on."""
+    """What a TLS session has agreed on.
+
+    Attributes:
+        version: The protocol, such as TLSv1.3.
+        cipher: The cipher suite.
+        secret_bits: How many secret bits it uses.
+        peer_certificate: The certificate of the server, as DER.
+        server_name: The name that it had to prove.
+    """
 
     version: str
-    """The protocol, such as TLSv1.3."""
     cipher: str
-    """The cipher suite."""
     secret_bits: int
-    """How many secret bits it uses."""
     peer_certificate: bytes
-    """The certificate of the server, as DER."""
     server_name: str
-    """The name that it had to prove."""
 
 
 class TlsAlert(TlsError, OSError):

@@ -24,7 +24,6 @@ from jsclient.hints import Unpack
 from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.message import timestamp_ns
 from protocol import subjects as names
-from protocol.described import described
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,39 +45,42 @@ COLUMNS: Final = ("subject", "seq", "timestamp", "headers", "value")
 STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetstream.start", b"jetstream.end"
 
 
-@described
 class ReadArguments(TypedDict, total=False):
     """The keyword arguments of `read_table` and `read_batches`.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        start: The first sequence; None: the oldest message there is when the reading begins.
+        end: The sequence behind the last one; None: everything that is there when the reading begins.
+        start_time: Instead of `start`: the first message stored at or after it. Must have a zone.
+        end_time: Instead of `end`: messages stored before it.
+        after: Instead of `start`: where this reading of the same stream ended.
+        subjects: Filters with wildcards; several need nats-server 2.10.
+        columns: Which columns, in this order: of stream, subject, seq, timestamp, headers, value, size.
+        value_format: The values are documents, of which `schema` says the fields.
+        schema: The fields to decode, which become columns behind `columns` (by default subject, seq, timestamp).
+        bad_records: Values that do not fit the schema: BadRecord, or null fields and the value in a column
+            `_corrupt`.
+        batch_rows: A record batch ends after so many rows (10,000) ...
+        batch_bytes: ... or so many bytes of values (8 MiB).
+        timeout: Seconds for the whole; None: as long as it goes on. After 60 s without any progress a reading fails
+            anyway.
     """
 
     start: int | None
-    """The first sequence; None: the oldest message there is when the reading begins."""
     end: int | None
-    """The sequence behind the last one; None: everything that is there when the reading begins."""
     start_time: dt.datetime | None
-    """Instead of `start`: the first message stored at or after it. Must have a zone."""
     end_time: dt.datetime | None
-    """Instead of `end`: messages stored before it."""
     after: pa.Table | Batches | None
-    """Instead of `start`: where this reading of the same stream ended."""
     subjects: Sequence[str] | str
-    """Filters with wildcards; several need nats-server 2.10."""
     columns: Sequence[str]
-    """Which columns, in this order: of stream, subject, seq, timestamp, headers, value, size."""
     value_format: Literal["json", "msgpack"] | None
-    """The values are documents, of which `schema` says the fields."""
     schema: pa.Schema
-    """The fields to decode, which become columns behind `columns` (by default subject, seq, timestamp)."""
     bad_records: Literal["fail", "null"]
-    """Values that do not fit the schema: BadRecord, or null fields and the value in a column `_corrupt`."""
     batch_rows: int
-    """A record batch ends after so many rows (10,000) ..."""
     batch_bytes: int
-    """... or so many bytes of values (8 MiB)."""
     timeout: float | dt.timedelta | None
-    """Seconds for the whole; None: as long as it goes on. After 60 s without any progress a reading fails anyway."""
 
 
 def read_table(js: JetStream, stream: str, **arguments: Unpack[ReadArguments]) -> pa.Table:

@@ -15,7 +15,6 @@ from jsclient.arrow.formats import encode_columns
 from jsclient.durations import Deadline, check_timeout, plain_or_none
 from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.future import PublishFuture
@@ -29,19 +28,21 @@ AT_ONCE: Final = 2_000
 """Rows after which the acks of the rows before them are looked at."""
 
 
-@described
 @attrs.define
 class Written:
-    """What `write_table` has stored: rows, bytes of values, rows that were already there, sequences per stream."""
+    """What `write_table` has stored: rows, bytes of values, rows that were already there, sequences per stream.
+
+    Attributes:
+        rows: Rows that are stored.
+        bytes: Bytes of their values.
+        duplicates: Of these, rows that had been stored before.
+        streams: Of each stream the first and the last sequence of the rows.
+    """
 
     rows: int = 0
-    """Rows that are stored."""
     bytes: int = 0
-    """Bytes of their values."""
     duplicates: int = 0
-    """Of these, rows that had been stored before."""
     streams: dict[str, tuple[int, int]] = attrs.field(factory=dict)
-    """Of each stream the first and the last sequence of the rows."""
 
 
 def write_table(

@@ -21,7 +21,6 @@ from jsclient import handlers
 from jsclient.auth.nkeys import KeyPair, KeyType, decode_public
 from jsclient.auth.secret import ENV_PREFIX, Secret, SecretSource, as_secret, read_secret
 from jsclient.errors import AuthError, ConfigError
-from protocol.described import described
 
 __all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
 
@@ -36,24 +35,27 @@ SignatureCallback = Callable[[bytes], bytes | str]
 _ARMOUR = re.compile(r"^\s*-{3,}\s*(BEGIN|END)\b(.*?)-{3,}\s*$", re.IGNORECASE)
 
 
-@described
 @attrs.frozen
 class AuthFields:
-    """What goes into CONNECT. `digest` tells credentials apart without keeping them."""
+    """What goes into CONNECT. `digest` tells credentials apart without keeping them.
 
-    user: str | None = attrs.field(default=None, repr=False)  # a token that was given as user is one all the same
+    Attributes:
+        user: a token that was given as user is one all the same
+        password: The password that belongs to `user`.
+        auth_token: A token.
+        nkey: The public nkey.
+        sig: The signature of the server's nonce, base64url.
+        jwt: The user JWT.
+        digest: A hash of the credentials: the same for the same ones.
+    """
+
+    user: str | None = attrs.field(default=None, repr=False)
     password: str | None = attrs.field(default=None, repr=False)
-    """The password that belongs to `user`."""
     auth_token: str | None = attrs.field(default=None, repr=False)
-    """A token."""
     nkey: str | None = None
-    """The public nkey."""
     sig: str | None = attrs.field(default=None, repr=False)
-    """The signature of the server's nonce, base64url."""
     jwt: str | None = attrs.field(default=None, repr=False)
-    """The user JWT."""
     digest: str = attrs.field(default="", repr=False)
-    """A hash of the credentials: the same for the same ones."""
 
     def __bool__(self) -> bool:
         """True when there are credentials at all."""
@@ -64,7 +66,6 @@ AuthCallback = Callable[[str], "AuthFields | Mapping[str, str]"]
 """Gets the nonce ("" if the server sent none), returns the fields of CONNECT."""
 
 
-@described
 @attrs.frozen(kw_only=True)
 class Authenticator:
     """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns the text.
@@ -73,28 +74,30 @@ class Authenticator:
     `signature_callback` with `nkey` or `jwt`, or `auth_callback`. Exception: user and password, or a token, may be next
     to what signs; the client sends both, for a server with auth callout. `credentials` is a path, the bytes of such
     a file, or a callable that returns either. Pickles as long as its callables do.
+
+    Attributes:
+        user: User name.
+        password: Password of that user.
+        token: A token.
+        nkey_seed: The seed of a user nkey (SU...): it signs, and is never sent.
+        nkey_seed_file: A file with that seed.
+        jwt: A user JWT; it needs a seed or a `signature_callback`.
+        credentials: A `.creds` file, its bytes, or a callable that returns either; read anew at every connect.
+        nkey: The public nkey (U...), with `signature_callback`.
+        signature_callback: A function that signs the server's nonce.
+        auth_callback: A function that gets the nonce and returns AuthFields.
     """
 
     user: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    """User name."""
     password: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    """Password of that user."""
     token: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    """A token."""
     nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    """The seed of a user nkey (SU...): it signs, and is never sent."""
     nkey_seed_file: str | os.PathLike[str] | None = None
-    """A file with that seed."""
     jwt: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    """A user JWT; it needs a seed or a `signature_callback`."""
     credentials: Any = attrs.field(default=None, repr=False)
-    """A `.creds` file, its bytes, or a callable that returns either; read anew at every connect."""
     nkey: str | None = None
-    """The public nkey (U...), with `signature_callback`."""
     signature_callback: SignatureCallback | None = attrs.field(default=None, repr=False)
-    """A function that signs the server's nonce."""
     auth_callback: AuthCallback | None = attrs.field(default=None, repr=False)
-    """A function that gets the nonce and returns AuthFields."""
 
     def __attrs_post_init__(self) -> None:
         self._check_one_way()

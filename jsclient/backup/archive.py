@@ -13,7 +13,6 @@ import msgspec
 
 from jsclient.backup.errors import BackupCorrupt
 from protocol import Headers
-from protocol.described import described
 from protocol.errors import BAD_JSON
 
 MAGIC: Final = b"NATSARC1"
@@ -28,21 +27,23 @@ class Source(Protocol):
     def read(self, size: int) -> bytes: ...
 
 
-@described
 @attrs.frozen
 class Entry:
-    """One entry: a message (sequence above 0) or a file. `time` is in nanoseconds, as the archive has it."""
+    """One entry: a message (sequence above 0) or a file. `time` is in nanoseconds, as the archive has it.
+
+    Attributes:
+        name: Subject of a message, or name of a file.
+        time: Nanoseconds since 1970 (UTC) when it was stored.
+        seq: Sequence of the message; 0 for a file.
+        raw_headers: Its header block as stored; empty when there is none.
+        data: The payload, or the content of the file.
+    """
 
     name: str
-    """Subject of a message, or name of a file."""
     time: int
-    """Nanoseconds since 1970 (UTC) when it was stored."""
     seq: int
-    """Sequence of the message; 0 for a file."""
     raw_headers: bytes = attrs.field(repr=False)
-    """Its header block as stored; empty when there is none."""
     data: bytes = attrs.field(repr=False)
-    """The payload, or the content of the file."""
 
     @property
     def headers(self) -> Headers:

@@ -21,7 +21,6 @@ from jsclient.backup.errors import BackupCorrupt, BackupError
 from jsclient.declared import arguments
 from jsclient.first_use import prepared
 from jsclient.jetstream.api import names
-from protocol.described import described
 from protocol.errors import BAD_JSON
 
 DATA: Final = "stream.tar.s2"
@@ -36,48 +35,52 @@ FORMATS: Final = {"archive": "nats-server 2.15 or later", "tar": "any nats-serve
 """format -> which servers can restore it."""
 
 
-@described
 class Manifest(msgspec.Struct, kw_only=True, frozen=True):
-    """What is known about a backup. `sources`: name of a source -> its last sequence that had been copied."""
+    """What is known about a backup. `sources`: name of a source -> its last sequence that had been copied.
+
+    Attributes:
+        stream: Name of the stream.
+        format: "archive" (server 2.15) or "tar".
+        server_version: Version of the server that made it.
+        sha256: Digest of the data, in hexadecimal.
+        bytes: Size of the data.
+        messages: Messages in the stream when it was taken.
+        first_seq: Sequence of the oldest message.
+        last_seq: The highest sequence.
+        consumers: Consumers in it; None where the backup leaves them out.
+        taken: When it was taken, RFC 3339 in UTC.
+        sources: Of each source of the stream the last sequence that had been copied.
+    """
 
     stream: str
-    """Name of the stream."""
     format: str
-    """ "archive" (server 2.15) or "tar"."""
     server_version: str
-    """Version of the server that made it."""
     sha256: str
-    """Digest of the data, in hexadecimal."""
     bytes: int
-    """Size of the data."""
     messages: int
-    """Messages in the stream when it was taken."""
     first_seq: int
-    """Sequence of the oldest message."""
     last_seq: int
-    """The highest sequence."""
     consumers: int | None
-    """Consumers in it; None where the backup leaves them out."""
     taken: str
-    """When it was taken, RFC 3339 in UTC."""
     sources: dict[str, int] = {}
-    """Of each source of the stream the last sequence that had been copied."""
 
 
-@described
 @attrs.frozen
 class Backup:
     """A backup in a folder. `config` and `state` are the server's JSON as plain dicts; `manifest` may be missing
-    when the backup was made by the NATS CLI."""
+    when the backup was made by the NATS CLI.
+
+    Attributes:
+        folder: Where it is.
+        config: The stream's configuration, the server's JSON.
+        state: The stream's state when it was taken, the server's JSON.
+        manifest: What jsclient noted about it; None for one of the NATS CLI.
+    """
 
     folder: Path
-    """Where it is."""
     config: dict[str, Any] = attrs.field(repr=False)
-    """The stream's configuration, the server's JSON."""
     state: dict[str, Any] = attrs.field(repr=False)
-    """The stream's state when it was taken, the server's JSON."""
     manifest: Manifest | None = attrs.field(repr=False)
-    """What jsclient noted about it; None for one of the NATS CLI."""
 
     @property
     def stream(self) -> str:

@@ -16,32 +16,33 @@ from jsclient.backup.files import Backup
 from jsclient.declared import arguments
 from jsclient.errors import NotSupported
 from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
-from protocol.described import described
 from protocol.subjects import matches
 
 _STREAM_SOURCE: Final = STREAM_SOURCE.encode()
 
 
-@described
 @attrs.frozen
 class Contents:
     """What a backup holds, counted. `subjects` maps each subject to its messages; None for tar files of old servers,
-    of which only the consumers can be listed here."""
+    of which only the consumers can be listed here.
+
+    Attributes:
+        stream: Name of the stream.
+        format: "archive" (server 2.15) or "tar".
+        messages: Messages in it; None for tar.
+        first_seq: Sequence of the first; None for tar.
+        last_seq: Sequence of the last; None for tar.
+        subjects: Messages per subject; None for tar.
+        consumers: Names of the consumers in it.
+    """
 
     stream: str
-    """Name of the stream."""
     format: str
-    """ "archive" (server 2.15) or "tar"."""
     messages: int | None
-    """Messages in it; None for tar."""
     first_seq: int | None
-    """Sequence of the first; None for tar."""
     last_seq: int | None
-    """Sequence of the last; None for tar."""
     subjects: dict[str, int] | None
-    """Messages per subject; None for tar."""
     consumers: list[str]
-    """Names of the consumers in it."""
 
 
 @arguments

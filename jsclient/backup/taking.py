@@ -21,7 +21,6 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, plain, whole
 from jsclient.first_use import prepared
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import names
-from protocol.described import described
 
 STALL: Final = 30.0
 """Seconds without a chunk after which a backup gives up; with `check` the server is silent while it checks."""
@@ -211,17 +210,19 @@ def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[
     return {name: end for name, end in ends.items() if name not in behind}
 
 
-@described
 @attrs.frozen
 class Outcome:
-    """What became of one stream: `error` is None when it is `done`."""
+    """What became of one stream: `error` is None when it is `done`.
+
+    Attributes:
+        stream: Name of the stream.
+        folder: Where its backup is.
+        error: What went wrong; None when it is done.
+    """
 
     stream: str
-    """Name of the stream."""
     folder: Path
-    """Where its backup is."""
     error: Exception | None = None
-    """What went wrong; None when it is done."""
 
     @property
     def done(self) -> bool:

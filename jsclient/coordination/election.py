@@ -15,7 +15,6 @@ from jsclient.coordination.lock import Lock
 from jsclient.declared import arguments
 from jsclient.durations import Timeout, plain, resolve
 from jsclient.keyvalue import KeyValue
-from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 
@@ -25,13 +24,21 @@ PATIENCE = 1.0
 """Seconds that a candidate waits at a time, so that `close` is noticed."""
 
 
-@with_shared_options
 class Election:
     """Takes part in an election until `close`, or the end of `with`.
 
     `on_gain(lease)` and `on_loss(lease)` run on the election's own thread, one after another: while `on_gain` runs (as
     long as it likes) the lease is renewed, and it has to look at `lease.valid` itself. The next leader takes over at
     once when this one closes, and up to `ttl` later when it dies.
+
+    Attributes:
+        name: What is elected.
+        error: What ended it; None while it runs.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     @arguments
@@ -47,7 +54,6 @@ class Election:
         handlers.check(on_gain, "on_gain")
         handlers.check(on_loss, "on_loss")
         self.name = name
-        """What is elected."""
         self._lock = Lock(kv, name, ttl=ttl, on_lost=self._lost)
         self._ttl = plain(ttl)
         self._on_gain = on_gain
@@ -56,7 +62,6 @@ class Election:
         self._over = Gate()
         self._change = Gate()
         self.error: BaseException | None = None
-        """What ended it; None while it runs."""
         self._thread = Thread(f"jsclient-election-{name}", self._run)
         start_all([self._thread], f"the election {name!r}")
 

@@ -12,8 +12,6 @@ from jsclient.coordination.lease import MARKER_TTL
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.keyvalue import KeyValue
-from jsclient.shared_options import with_shared_options
-from protocol.described import described
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
@@ -22,30 +20,37 @@ if TYPE_CHECKING:
 LOOK_TIMEOUT: Final = 5.0
 
 
-@described
 @attrs.frozen
 class Holder:
     """A lease as the bucket has it. `host`, `pid` and `since` are what its holder has told of itself, None where the
-    value was not written by jsclient; `revision` is that of the last renewal, not the fencing token."""
+    value was not written by jsclient; `revision` is that of the last renewal, not the fencing token.
+
+    Attributes:
+        key: The key of the lease.
+        revision: The revision of the last renewal; not the fencing token.
+        renewed: When it was renewed last, by the server's clock (UTC).
+        host: Host of its holder; None when it was not written by jsclient.
+        pid: Process id of its holder; None when it was not written by jsclient.
+        since: Since when its holder has it, by the holder's clock (UTC).
+    """
 
     key: str
-    """The key of the lease."""
     revision: int
-    """The revision of the last renewal; not the fencing token."""
     renewed: dt.datetime
-    """When it was renewed last, by the server's clock (UTC)."""
     host: str | None = None
-    """Host of its holder; None when it was not written by jsclient."""
     pid: int | None = None
-    """Process id of its holder; None when it was not written by jsclient."""
     since: dt.datetime | None = None
-    """Since when its holder has it, by the holder's clock (UTC)."""
 
 
 @arguments
-@with_shared_options
 def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
-    """All leases that are held at this moment, by key; 5 s for the whole by default."""
+    """All leases that are held at this moment, by key; 5 s for the whole by default.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
     deadline = Deadline.of(timeout, LOOK_TIMEOUT)
     left = deadline.remaining()
     with kv.watch(ignore_deletes=True, timeout=None if left is None else max(left, 0.001)) as watcher:
@@ -64,13 +69,17 @@ def _holder(entry: KeyValueEntry) -> Holder:
 
 
 @arguments
-@with_shared_options
 def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
     """Take a lease away: another candidate may have it at once.
 
     Its holder learns that at its next renewal, a third of its time later at the most, and believes until then
     that it holds it: only fencing tokens keep the two apart. Raises RevisionMismatch when it was renewed since `holder`
     was read, or has changed hands: read again, and decide again.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     timeout = whole(timeout)
     per_key = kv.status(timeout=timeout).limit_marker_ttl is not None

@@ -29,7 +29,6 @@ from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, plain_or_none
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
-from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread
 from jsclient.waiting import Gate
 
@@ -55,7 +54,6 @@ class LeaseLost(errors.JetStreamError):
 
 
 @arguments
-@with_shared_options
 def lease_bucket(
     js: JetStream,
     bucket: str = "leases",
@@ -70,6 +68,11 @@ def lease_bucket(
     more), and use it for every lease in it.
 
     `replicas`: copies of the bucket (1): 3 where locks shall outlive a server.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     modern = js.nc.server_info.at_least(2, 11)
     ttl = plain_or_none(ttl)
@@ -85,24 +88,30 @@ def lease_bucket(
     return keyvalue.create_key_value(js, config, timeout=timeout)
 
 
-@with_shared_options
 class Lease:
     """What the holder of a lock, a seat or an election has. Renewed in the background until `release`.
 
     `token`: see above. `lost` is told (once, on a thread of its own) through `on_lost`, when the time has run out or
     somebody else has taken it; not after `release`. Thread-safe. A forked child has no lease.
+
+    Attributes:
+        key: The key in the bucket.
+        ttl: Seconds after which it ends when its holder has died.
+        token: The fencing token: larger than that of every earlier holder.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(self, kv: KeyValue, key: str, terms: Terms, on_lost: Callable[[Lease], Any] | None) -> None:
         self.key = key
-        """The key in the bucket."""
         self.ttl: float = terms.ttl
-        """Seconds after which it ends when its holder has died."""
         self._step = min(terms.ttl, 5.0)  # seconds for looking, and for giving back
         self._own_ttl = terms.ttl if terms.per_key else None
         self._marker_ttl = MARKER_TTL if terms.per_key else None
         self.token: int = 0
-        """The fencing token: larger than that of every earlier holder."""
         self._kv = kv
         self._on_lost = on_lost
         self._revision = 0

@@ -16,7 +16,6 @@ from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve, whole
 from jsclient.keyvalue import KeyValue
 from jsclient.keyvalue.keys import check_key
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyWatcher
@@ -32,7 +31,6 @@ HERD = 0.05
 """Seconds within which candidates that one marker has woken spread their attempts."""
 
 
-@with_shared_options
 class Semaphore:
     """At most `seats` holders at a time. `with semaphore as lease:` takes a seat and gives it back.
 
@@ -41,6 +39,15 @@ class Semaphore:
     the newest lease that its own thread took by `with`. It raises ConfigError if the block began on another thread.
 
     `ttl`: seconds after which the lease of a holder that has died ends (10).
+
+    Attributes:
+        name: Its name.
+        keys: The keys of its seats in the bucket.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     @arguments
@@ -50,9 +57,7 @@ class Semaphore:
         checks.threads(seats, "seats")
         check_key(name, 200)
         self.name = name
-        """Its name."""
         self.keys: list[str] = [f"{name}.{seat}" for seat in range(seats)]
-        """The keys of its seats in the bucket."""
         self._kv = kv
         self._ttl = plain(ttl)
         handlers.check(on_lost, "on_lost")
@@ -133,11 +138,20 @@ class Semaphore:
         return f"<{type(self).__name__} {self.name} in bucket {self._kv.bucket}>"
 
 
-@with_shared_options
 class Lock(Semaphore):
     """One holder at a time: a semaphore with one seat; its key is the name itself.
 
     `ttl`: seconds after which the lease of a holder that has died ends (10). `on_lost`: as for Semaphore.
+
+    Attributes:
+        keys: The key in the bucket, as a list of one.
+
+    It also has the fields of `Semaphore`.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     @arguments
@@ -146,17 +160,20 @@ class Lock(Semaphore):
     ) -> None:
         super().__init__(kv, name, 1, ttl=ttl, on_lost=on_lost)
         self.keys: list[str] = [name]
-        """The key in the bucket, as a list of one."""
 
 
 @arguments
-@with_shared_options
 def once_per(kv: KeyValue, name: str, interval: float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> int | None:
     """The fencing token if this caller is the first in the present interval of `interval` seconds, else None.
 
     For jobs that many processes are started for (cron on several machines): `if once_per(kv, "nightly", 86400): run()`.
     Intervals are those of the wall clock, from 1970 on: clocks that differ by more than the job's own slack make it run
     twice. It is decided once: a process that dies in the middle is not replaced (use an Election for that).
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     interval = plain(interval)
     if not interval >= 1:

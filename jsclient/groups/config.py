@@ -15,7 +15,6 @@ import msgspec
 
 from jsclient.declared import arguments
 from jsclient.errors import ConfigError, InvalidName
-from protocol.described import described
 
 ELASTIC_BUCKET: Final = "elastic-consumer-groups"
 STATIC_BUCKET: Final = "static-consumer-groups"
@@ -35,19 +34,20 @@ def _numbers(given: Iterable[int]) -> tuple[int, ...]:
     return tuple(given)
 
 
-@described
 @attrs.frozen
 class Filter:
     """Subjects that a group takes, and by which of their wildcards they are spread over the partitions.
 
     `Filter("orders.*.*", [1])` puts all messages with the same first `*` into the same partition. Without wildcards
     the whole subject decides.
+
+    Attributes:
+        subject: The subjects, with a `*` or a `>` at the end.
+        wildcards: Which of its `*`, counted from 1, decide the partition; none: the whole subject does.
     """
 
     subject: str
-    """The subjects, with a `*` or a `>` at the end."""
     wildcards: tuple[int, ...] = attrs.field(default=(), converter=_numbers)
-    """Which of its `*`, counted from 1, decide the partition; none: the whole subject does."""
 
     def __attrs_post_init__(self) -> None:
         tokens = self.subject.split(".")
@@ -84,17 +84,19 @@ def partition_of(tokens: Iterable[str], partitions: int) -> int:
     return value % partitions
 
 
-@described
 class Group:
-    """The stored configuration of a group, read and changed without losing what is not ours. Immutable."""
+    """The stored configuration of a group, read and changed without losing what is not ours. Immutable.
+
+    Attributes:
+        stored: The configuration as it is stored, with fields that this version does not know.
+        elastic: Whether partitions and members may change.
+        revision: Of the key in the bucket; 0 when it was not read from there.
+    """
 
     def __init__(self, stored: Mapping[str, Any], *, elastic: bool, revision: int = 0) -> None:
         self.stored: dict[str, Any] = dict(stored)
-        """The configuration as it is stored, with fields that this version does not know."""
         self.elastic = elastic
-        """Whether partitions and members may change."""
         self.revision = revision
-        """Of the key in the bucket; 0 when it was not read from there."""
         self._check()
 
     @classmethod

@@ -17,8 +17,6 @@ from jsclient.groups.message import G, TypedGroupMessage
 from jsclient.jetstream import ConsumerInfo, JetStream, StreamConfig, StreamSource, SubjectTransform
 from jsclient.jetstream.api import names
 from jsclient.jetstream.consuming.typed import Values, values_of, with_values
-from jsclient.shared_options import with_shared_options
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue
@@ -51,16 +49,18 @@ class GroupChanged(errors.JetStreamError):
     advice = "Start the member anew."
 
 
-@described
 @attrs.frozen
 class Lag:
     """What waits in a group: `partitions` per partition (an elastic group's own stream), `origin` messages that this
-    stream has not copied yet."""
+    stream has not copied yet.
+
+    Attributes:
+        partitions: Messages that wait, per partition.
+        origin: Messages of the origin that the group's stream has not copied yet.
+    """
 
     partitions: dict[int, int]
-    """Messages that wait, per partition."""
     origin: int
-    """Messages of the origin that the group's stream has not copied yet."""
 
     @property
     def total(self) -> int:
@@ -68,27 +68,35 @@ class Lag:
         return sum(self.partitions.values()) + self.origin
 
 
-@with_shared_options
 class PartitionedGroup(Generic[G]):
     """A group by name. Made by `create_elastic`, `create_static` or `open_group`; thread-safe, holds nothing open.
 
     In an *elastic* group messages of the stream are copied into a stream of the group's own, with the number of their
     partition before the subject; members come and go. A *static* group works on the stream itself; its subjects begin
     with a partition already (by a subject transform); its members are fixed when it is made.
+
+    Attributes:
+        js: The JetStream object that it was made with.
+        stream: The stream that it works on.
+        name: Its name.
+        elastic: Whether partitions and members may change.
+        key: Under which its configuration is stored.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
     """
 
     @arguments
     def __init__(self, js: JetStream, stream: str, name: str, *, elastic: bool) -> None:
         self.js = js
-        """The JetStream object that it was made with."""
         self.stream: str = names.check_stream(stream)
-        """The stream that it works on."""
         self.name: str = config.check_name(name, "group")
-        """Its name."""
         self.elastic = elastic
-        """Whether partitions and members may change."""
         self.key: str = f"{stream}.{name}"
-        """Under which its configuration is stored."""
         self.kv: KeyValue = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if elastic else config.STATIC_BUCKET)
         """For layers."""
         self._values: Values[Any] | None = None
@@ -219,7 +227,6 @@ def require(js: JetStream, timeout: Timeout = DEFAULT) -> None:
 
 
 @arguments
-@with_shared_options
 def create_elastic(
     js: JetStream,
     stream: str,
@@ -237,6 +244,11 @@ def create_elastic(
     `filters` are the subjects of `stream` that it takes (default: all, spread by the whole subject). `max_msgs` and
     `max_bytes` limit the group's own stream: where it is full, copying pauses for a second or two at a time.
     Needs nats-server 2.11; nothing is made on older ones.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=True)
@@ -265,7 +277,6 @@ def create_elastic(
 
 
 @arguments
-@with_shared_options
 def create_static(
     js: JetStream,
     stream: str,
@@ -285,6 +296,11 @@ def create_static(
     `partitions`: how many, as in the stream's transform. `filters`: only subjects that match one of them; none
     (default): all. Either `members` (the partitions are dealt out to them) or `mappings` (member -> its partitions)
     says which member works on what.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=False)
@@ -295,9 +311,14 @@ def create_static(
 
 
 @arguments
-@with_shared_options
 def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PartitionedGroup:
-    """The group of this name, elastic or static; GroupNotFound when there is none."""
+    """The group of this name, elastic or static; GroupNotFound when there is none.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
     deadline = Deadline.of(timeout, js.api.timeout)
     for kind in (True, False):
         group = PartitionedGroup(js, stream, name, elastic=kind)
@@ -310,9 +331,14 @@ def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFA
 
 
 @arguments
-@with_shared_options
 def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[PartitionedGroup]:
-    """All groups of a stream, elastic ones first."""
+    """All groups of a stream, elastic ones first.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
     deadline = Deadline.of(timeout, js.api.timeout)
     for kind in (True, False):
         kv = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if kind else config.STATIC_BUCKET)

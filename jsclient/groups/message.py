@@ -10,7 +10,6 @@ from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
 from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import UNREAD, value_of
-from jsclient.shared_options import with_shared_options
 
 T = _TypeVar("T")
 
@@ -26,12 +25,21 @@ class Fence(NamedTuple):
     sequence: int
 
 
-@with_shared_options
 class GroupMessage(JetStreamMsg, gc=False, eq=False):
-    """One message of a partitioned group. `subject` is the one it was published under; `partition` stood before it."""
+    """One message of a partitioned group. `subject` is the one it was published under; `partition` stood before it.
+
+    Attributes:
+        epoch: It rises whenever the partition goes to another process.
+
+    It also has the fields of `JetStreamMsg`.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
 
     epoch: int = 0
-    """It rises whenever the partition goes to another process."""
 
     @property
     def subject(self) -> str:
@@ -60,9 +68,16 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
         return Fence(self.epoch, self.origin_seq)
 
 
-@with_shared_options
 class TypedGroupMessage(GroupMessage, Generic[T], gc=False, eq=False):
-    """The same with a value: what the handler of `GroupPool(group.typed(Order), handler)` gets."""
+    """The same with a value: what the handler of `GroupPool(group.typed(Order), handler)` gets.
+
+    It has the fields of `GroupMessage`.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
 
     _values: Any = None
     _value: Any = UNREAD

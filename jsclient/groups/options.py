@@ -12,7 +12,6 @@ from jsclient.declared import declared
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
 from jsclient.groups.config import check_name
-from protocol.described import described_like
 
 LEASE: Final = 10.0
 """Seconds after which a process that the server has not heard of counts as dead, and its partitions go to others."""
@@ -25,12 +24,13 @@ PRIORITY_TIMEOUT: Final = 5.0
 """Seconds without a pull after which the server lets another process of the same member take over."""
 
 
-@described_like("jsclient.groups.options.MemberOptions", "jsclient.workers.options.PoolOptions")
 class GroupPoolDict(TypedDict, total=False):
     """The keyword arguments of GroupPool, for type checkers: those of MemberOptions, and the fields of PoolOptions that
     a group has.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `MemberOptions` and `PoolOptions`.
     """
 
     member: str | None
@@ -57,26 +57,29 @@ class GroupPoolDict(TypedDict, total=False):
 @declared("GroupPoolDict")
 @attrs.frozen(kw_only=True)
 class MemberOptions:
-    """Keyword arguments of GroupPool beside those of a pool; see there.
+    """Keyword arguments of GroupPool beside those of a pool.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        member: It works on the partitions of this name; None: the process takes part by itself.
+        lease: Seconds after which a process that the server has not heard of counts as dead (2 or more).
+        settle: Seconds without joins and leaves before partitions are assigned anew.
+        ack_wait: Seconds after which the server delivers a message without an ack again (1 or more).
+        max_ack_pending: Messages of the member that may wait for their acks; 0: twice the threads.
+        priority_timeout: Seconds without a pull after which another process of the same member takes over (1 or
+            more).
+        hand_over_timeout: Seconds after which a partition that was taken away is given up although handlers run, with
+            an event "order lost"; None: when they have ended.
     """
 
     member: str | None = None
-    """It works on the partitions of this name; None: the process takes part by itself."""
     lease: float = attrs.field(default=LEASE, converter=plain)
-    """Seconds after which a process that the server has not heard of counts as dead (2 or more)."""
     settle: float = attrs.field(default=SETTLE, converter=plain)
-    """Seconds without joins and leaves before partitions are assigned anew."""
     ack_wait: float = attrs.field(default=ACK_WAIT, converter=plain)
-    """Seconds after which the server delivers a message without an ack again (1 or more)."""
     max_ack_pending: int = 0
-    """Messages of the member that may wait for their acks; 0: twice the threads."""
     priority_timeout: float = attrs.field(default=PRIORITY_TIMEOUT, converter=plain)
-    """Seconds without a pull after which another process of the same member takes over (1 or more)."""
     hand_over_timeout: float | None = attrs.field(default=None, converter=plain_or_none)
-    """Seconds after which a partition that was taken away is given up although handlers run, with an event "order
-    lost"; None: when they have ended."""
 
     def __attrs_post_init__(self) -> None:
         if self.member is not None:

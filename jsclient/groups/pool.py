@@ -14,7 +14,6 @@ from jsclient.groups.message import GroupMessage
 from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.hints import Unpack
 from jsclient.jetstream.consuming.typed import values_in
-from jsclient.shared_options import with_shared_options
 from jsclient.workers.host import Pool
 from jsclient.workers.options import PoolOptions
 from jsclient.workers.typed import with_dead_letter
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=GroupMessage)
 
 
-@with_shared_options
 class GroupPool(Pool):
     """Handle what falls to one member of a group, in `threads` threads. Starts at once; use it in a `with` block.
 
@@ -46,6 +44,14 @@ class GroupPool(Pool):
     at the latest, if set, with an event "order lost". `on_event` also gets "working", "waiting", "joining",
     "handing over" and "lost pin", without a message. `GroupPool(group.typed(Order), handler)` gives messages a `value`,
     as in a WorkerPool.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+
+    Further options:
+        GroupPool: see `GroupPoolDict`.
     """
 
     _core: Member

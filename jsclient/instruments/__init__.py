@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from jsclient import handlers
 from protocol import MalformedHeaders
-from protocol.described import described
 from protocol.frames import pub_start
 
 log: logging.Logger = logging.getLogger("jsclient.instruments")
@@ -26,7 +25,6 @@ Kind = Literal["publish", "deliver", "request", "ack", "reconnect", "slow consum
 End = Callable[[BaseException | None], object]
 
 
-@described
 class Operation:
     """Something that begins.
 
@@ -34,6 +32,14 @@ class Operation:
     handler at work on a message (`handled`), or a message that was taken by an iterator or a fetch. "request": one
     request, those of the JetStream API included. "ack": an ack that is sent or confirmed; `detail` is its word.
     "reconnect": from the loss of a link to the next one. "slow consumer": messages were dropped.
+
+    Attributes:
+        kind: What happens: one of Kind.
+        subject: Of the message; "" where there is none.
+        size: Bytes of the payload.
+        headers: Of a publish or request: replace them to send others. Of a deliver: those of the message.
+        message: Of a deliver: what the handler gets, or what was taken.
+        handled: Of a deliver: True when a handler is at work on it until the end.
     """
 
     __slots__ = ("detail", "handled", "headers", "kind", "message", "size", "subject")
@@ -50,17 +56,11 @@ class Operation:
         detail: str = "",
     ) -> None:
         self.kind = kind
-        """What happens: one of Kind."""
         self.subject: str = subject
-        """Of the message; "" where there is none."""
         self.size: int = size
-        """Bytes of the payload."""
         self.headers: Mapping[str, Any] | None = headers
-        """Of a publish or request: replace them to send others. Of a deliver: those of the message."""
         self.message: Any = message
-        """Of a deliver: what the handler gets, or what was taken."""
         self.handled: bool = handled
-        """Of a deliver: True when a handler is at work on it until the end."""
         self.detail: str = detail
 
     def __repr__(self) -> str:
@@ -79,13 +79,15 @@ class Instrumentation:
         return None
 
 
-@described
 class Together(Instrumentation):
-    """Several instruments, each of which sees all; they end in the opposite order."""
+    """Several instruments, each of which sees all; they end in the opposite order.
+
+    Attributes:
+        instruments: Those that are told, in this order.
+    """
 
     def __init__(self, *instruments: Instrumentation) -> None:
         self.instruments = instruments
-        """Those that are told, in this order."""
 
     def begin(self, operation: Operation) -> End | None:
         ends = [begin(one, operation) for one in self.instruments]

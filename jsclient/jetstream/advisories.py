@@ -19,7 +19,6 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError, brief
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.model_base import Duration, Timestamp, Wire
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -34,468 +33,630 @@ _TYPE: Final = "io.nats.jetstream."
 
 
 class Advisory(Wire, kw_only=True, frozen=True):
-    """Base of all events; kinds without a class of their own arrive as this, with everything in `raw`."""
+    """Base of all events; kinds without a class of their own arrive as this, with everything in `raw`.
+
+    Attributes:
+        type: The kind of event, in the server's words.
+        id: Unique id of the event.
+        timestamp: When it happened, by the server's clock (UTC).
+        account: The account that it concerns; "" where the server does not say it.
+        domain: The JetStream domain; "" when there is none.
+        raw: Everything the server sent, as plain values.
+    """
 
     type: str = ""
-    """The kind of event, in the server's words."""
     id: str = ""
-    """Unique id of the event."""
     timestamp: Timestamp | None = None
-    """When it happened, by the server's clock (UTC)."""
     account: str = ""
-    """The account that it concerns; "" where the server does not say it."""
     domain: str = ""
-    """The JetStream domain; "" when there is none."""
     raw: dict[str, Any] = {}
-    """Everything the server sent, as plain values."""
 
     subject: ClassVar[str] = f"{ADVISORIES}.>"
     _events: ClassVar[tuple[str, ...]] = ()
 
 
 class OfStream(Advisory, kw_only=True, frozen=True):
-    """Base of events about a stream."""
+    """Base of events about a stream.
+
+    Attributes:
+        stream: Name of the stream.
+
+    It also has the fields of `Advisory`.
+    """
 
     stream: str = ""
-    """Name of the stream."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.*.{{stream}}"
 
 
 class OfConsumer(Advisory, kw_only=True, frozen=True):
-    """Base of events about a consumer."""
+    """Base of events about a consumer.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+
+    It also has the fields of `Advisory`.
+    """
 
     stream: str = ""
-    """Name of the stream."""
     consumer: str = ""
-    """Name of the consumer."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.*.{{stream}}.{{consumer}}"
 
 
 class MaxDeliveries(OfConsumer, kw_only=True, frozen=True):
-    """A message was delivered max_deliver times and not acknowledged: the consumer will not deliver it again."""
+    """A message was delivered max_deliver times and not acknowledged: the consumer will not deliver it again.
+
+    Attributes:
+        stream_seq: Sequence of the message in the stream.
+        deliveries: How often the message was delivered.
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     stream_seq: int = 0
-    """Sequence of the message in the stream."""
     deliveries: int = 0
-    """How often the message was delivered."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MAX_DELIVERIES.{{stream}}.{{consumer}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.max_deliver",)
 
 
 class MessageNaked(OfConsumer, kw_only=True, frozen=True):
-    """A message was given back with nak."""
+    """A message was given back with nak.
+
+    Attributes:
+        stream_seq: Sequence of the message in the stream.
+        consumer_seq: Number of the delivery, counted by the consumer.
+        deliveries: How often the message was delivered.
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     stream_seq: int = 0
-    """Sequence of the message in the stream."""
     consumer_seq: int = 0
-    """Number of the delivery, counted by the consumer."""
     deliveries: int = 0
-    """How often the message was delivered."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_NAKED.{{stream}}.{{consumer}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.nak",)
 
 
 class MessageTerminated(OfConsumer, kw_only=True, frozen=True):
-    """A message was given up with term; `reason` since server 2.10.4."""
+    """A message was given up with term; `reason` since server 2.10.4.
+
+    Attributes:
+        stream_seq: Sequence of the message in the stream.
+        consumer_seq: Number of the delivery, counted by the consumer.
+        deliveries: How often the message was delivered.
+        reason: What term(reason) said; "" without one.
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     stream_seq: int = 0
-    """Sequence of the message in the stream."""
     consumer_seq: int = 0
-    """Number of the delivery, counted by the consumer."""
     deliveries: int = 0
-    """How often the message was delivered."""
     reason: str = ""
-    """What term(reason) said; "" without one."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_TERMINATED.{{stream}}.{{consumer}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.terminated",)
 
 
 class ConsumerPaused(OfConsumer, kw_only=True, frozen=True):
-    """A consumer was paused (until `pause_until`), or goes on (`paused` is False). Server 2.11."""
+    """A consumer was paused (until `pause_until`), or goes on (`paused` is False). Server 2.11.
+
+    Attributes:
+        paused: True: it was paused; False: it goes on.
+        pause_until: Until when it is paused (UTC).
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     paused: bool = False
-    """True: it was paused; False: it goes on."""
     pause_until: Timestamp | None = None
-    """Until when it is paused (UTC)."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PAUSE.{{stream}}.{{consumer}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_pause",)
 
 
 class ConsumerAction(OfConsumer, kw_only=True, frozen=True):
-    """A consumer was created or deleted; `action` is "create" or "delete"."""
+    """A consumer was created or deleted; `action` is "create" or "delete".
+
+    Attributes:
+        action: "create" or "delete".
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     action: str = ""
-    """ "create" or "delete"."""
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_action",)
 
 
 class ConsumerPinned(OfConsumer, kw_only=True, frozen=True):
-    """A client was pinned on a priority group. Server 2.11."""
+    """A client was pinned on a priority group. Server 2.11.
+
+    Attributes:
+        group: The priority group.
+        pinned_id: Id of the client that is served now.
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     group: str = ""
-    """The priority group."""
     pinned_id: str = ""
-    """Id of the client that is served now."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PINNED.{{stream}}.{{consumer}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_pinned",)
 
 
 class ConsumerUnpinned(OfConsumer, kw_only=True, frozen=True):
-    """The pinned client of a priority group was let go; `reason` is "admin" or "timeout". Server 2.11."""
+    """The pinned client of a priority group was let go; `reason` is "admin" or "timeout". Server 2.11.
+
+    Attributes:
+        group: The priority group.
+        reason: "admin" or "timeout".
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     group: str = ""
-    """The priority group."""
     reason: str = ""
-    """ "admin" or "timeout"."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.UNPINNED.{{stream}}.{{consumer}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_unpinned",)
 
 
 class Peer(Wire, kw_only=True, frozen=True):
-    """A replica, as leader events list them; `active` is seconds."""
+    """A replica, as leader events list them; `active` is seconds.
+
+    Attributes:
+        name: Name of the server.
+        current: It has everything that the leader has.
+        offline: The leader believes it to be gone.
+        active: Seconds since the leader heard of it.
+        lag: Operations that it is behind.
+    """
 
     name: str = ""
-    """Name of the server."""
     current: bool = False
-    """It has everything that the leader has."""
     offline: bool = False
-    """The leader believes it to be gone."""
     active: Duration | None = None
-    """Seconds since the leader heard of it."""
     lag: int = 0
-    """Operations that it is behind."""
 
 
 class ConsumerLeader(OfConsumer, kw_only=True, frozen=True):
-    """A consumer has a new leader, or lost its quorum (`leader` is "")."""
+    """A consumer has a new leader, or lost its quorum (`leader` is "").
+
+    Attributes:
+        leader: Name of the server that leads it now; "" when the quorum was lost.
+        replicas: The other servers that hold it.
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     leader: str = ""
-    """Name of the server that leads it now; "" when the quorum was lost."""
     replicas: list[Peer] | None = None
-    """The other servers that hold it."""
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_leader_elected", "advisory.v1.consumer_quorum_lost")
 
 
 class StreamLeader(OfStream, kw_only=True, frozen=True):
-    """A stream has a new leader, or lost its quorum (`leader` is "")."""
+    """A stream has a new leader, or lost its quorum (`leader` is "").
+
+    Attributes:
+        leader: Name of the server that leads it now; "" when the quorum was lost.
+        replicas: The other servers that hold it.
+
+    It also has `stream` and the fields of `Advisory`.
+    """
 
     leader: str = ""
-    """Name of the server that leads it now; "" when the quorum was lost."""
     replicas: list[Peer] | None = None
-    """The other servers that hold it."""
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_leader_elected", "advisory.v1.stream_quorum_lost")
 
 
 class StreamAction(OfStream, kw_only=True, frozen=True):
-    """A stream was created, changed or deleted; `action` is "create", "modify" or "delete"."""
+    """A stream was created, changed or deleted; `action` is "create", "modify" or "delete".
+
+    Attributes:
+        action: "create", "modify" or "delete".
+        template: The template it was made from; only of old servers.
+
+    It also has `stream` and the fields of `Advisory`.
+    """
 
     action: str = ""
-    """ "create", "modify" or "delete"."""
     template: str = ""
-    """The template it was made from; only of old servers."""
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_action",)
 
 
 class BatchAbandoned(OfStream, kw_only=True, frozen=True):
-    """The server gave up an atomic batch; nothing of it is stored. Server 2.12."""
+    """The server gave up an atomic batch; nothing of it is stored. Server 2.12.
+
+    Attributes:
+        batch: Id of the batch.
+        reason: Why, in the server's words.
+
+    It also has `stream` and the fields of `Advisory`.
+    """
 
     batch: str = ""
-    """Id of the batch."""
     reason: str = ""
-    """Why, in the server's words."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.BATCH_ABANDONED.{{stream}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_batch_abandoned",)
 
 
 class ApiLimitReached(Advisory, kw_only=True, frozen=True):
-    """The server dropped `dropped` API requests without an answer; their callers time out."""
+    """The server dropped `dropped` API requests without an answer; their callers time out.
+
+    Attributes:
+        server: Name of the server.
+        dropped: Requests that were dropped.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: str = ""
-    """Name of the server."""
     dropped: int = 0
-    """Requests that were dropped."""
     subject: ClassVar[str] = f"{ADVISORIES}.API.LIMIT_REACHED"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.api_limit_reached",)
 
 
 class AckSample(OfConsumer, kw_only=True, frozen=True):
-    """A sampled ack (the consumer's sample_freq); `ack_time` is seconds from delivery to ack."""
+    """A sampled ack (the consumer's sample_freq); `ack_time` is seconds from delivery to ack.
+
+    Attributes:
+        stream_seq: Sequence of the message in the stream.
+        consumer_seq: Number of the delivery, counted by the consumer.
+        deliveries: How often the message was delivered.
+        ack_time: Seconds from the delivery to the ack.
+
+    It also has `stream`, `consumer` and the fields of `Advisory`.
+    """
 
     stream_seq: int = 0
-    """Sequence of the message in the stream."""
     consumer_seq: int = 0
-    """Number of the delivery, counted by the consumer."""
     deliveries: int = 0
-    """How often the message was delivered."""
     ack_time: Duration | None = None
-    """Seconds from the delivery to the ack."""
     subject: ClassVar[str] = f"{METRICS}.CONSUMER.ACK.{{stream}}.{{consumer}}"
     _events: ClassVar[tuple[str, ...]] = ("metric.v1.consumer_ack",)
 
 
 class EventClient(Wire, kw_only=True, frozen=True):
-    """A client, as events name it."""
+    """A client, as events name it.
+
+    Attributes:
+        id: Its number on the server.
+        name: The name that it gave itself.
+        acc: Its account.
+        user: Its user.
+        host: Its address.
+        server: Name of the server.
+        cluster: Cluster of the server.
+        lang: Its client library.
+        ver: Version of the client library.
+        kind: Client, or another word of the server.
+        client_type: nats, mqtt or websocket.
+        rtt: Seconds of a round trip.
+        start: When it connected (UTC).
+        stop: When it disconnected (UTC).
+    """
 
     id: int = 0
-    """Its number on the server."""
     name: str = ""
-    """The name that it gave itself."""
     acc: str = ""
-    """Its account."""
     user: str = ""
-    """Its user."""
     host: str = ""
-    """Its address."""
     server: str = ""
-    """Name of the server."""
     cluster: str = ""
-    """Cluster of the server."""
     lang: str = ""
-    """Its client library."""
     ver: str = ""
-    """Version of the client library."""
     kind: str = ""
-    """Client, or another word of the server."""
     client_type: str = ""
-    """nats, mqtt or websocket."""
     rtt: Duration | None = None
-    """Seconds of a round trip."""
     start: Timestamp | None = None
-    """When it connected (UTC)."""
     stop: Timestamp | None = None
-    """When it disconnected (UTC)."""
 
 
 class EventServer(Wire, kw_only=True, frozen=True):
-    """A server, as events name it."""
+    """A server, as events name it.
+
+    Attributes:
+        name: Its name.
+        id: Its id.
+        host: Its host.
+        cluster: Its cluster.
+        domain: Its JetStream domain.
+        ver: Its version.
+    """
 
     name: str = ""
-    """Its name."""
     id: str = ""
-    """Its id."""
     host: str = ""
-    """Its host."""
     cluster: str = ""
-    """Its cluster."""
     domain: str = ""
-    """Its JetStream domain."""
     ver: str = ""
-    """Its version."""
 
 
 class ApiAudit(Advisory, kw_only=True, frozen=True):
-    """A client used the JetStream API."""
+    """A client used the JetStream API.
+
+    Attributes:
+        server: Name of the server.
+        client: The client that asked for it.
+        api_subject: The subject of the request.
+        request: The request, as JSON.
+        response: The answer, as JSON.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: str = ""
-    """Name of the server."""
     client: EventClient = EventClient()
-    """The client that asked for it."""
     api_subject: str = ""
-    """The subject of the request."""
     request: str = ""
-    """The request, as JSON."""
     response: str = ""
-    """The answer, as JSON."""
     subject: ClassVar[str] = f"{ADVISORIES}.API"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.api_audit",)
 
 
 class SnapshotCreated(OfStream, kw_only=True, frozen=True):
-    """A snapshot of a stream began."""
+    """A snapshot of a stream began.
+
+    Attributes:
+        client: The client that asked for it.
+
+    It also has `stream` and the fields of `Advisory`.
+    """
 
     client: EventClient = EventClient()
-    """The client that asked for it."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.SNAPSHOT_CREATE.{{stream}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.snapshot_create",)
 
 
 class SnapshotCompleted(OfStream, kw_only=True, frozen=True):
-    """A snapshot of a stream ended."""
+    """A snapshot of a stream ended.
+
+    Attributes:
+        client: The client that asked for it.
+        start: When it began (UTC).
+        end: When it ended (UTC).
+        error: The reason of a failure; "" if it is complete.
+
+    It also has `stream` and the fields of `Advisory`.
+    """
 
     client: EventClient = EventClient()
-    """The client that asked for it."""
     start: Timestamp | None = None
-    """When it began (UTC)."""
     end: Timestamp | None = None
-    """When it ended (UTC)."""
     error: str = ""
-    """The reason of a failure; "" if it is complete."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.SNAPSHOT_COMPLETE.{{stream}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.snapshot_complete",)
 
 
 class RestoreCreated(OfStream, kw_only=True, frozen=True):
-    """The restore of a stream began."""
+    """The restore of a stream began.
+
+    Attributes:
+        client: The client that asked for it.
+
+    It also has `stream` and the fields of `Advisory`.
+    """
 
     client: EventClient = EventClient()
-    """The client that asked for it."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.RESTORE_CREATE.{{stream}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.restore_create",)
 
 
 class RestoreCompleted(OfStream, kw_only=True, frozen=True):
-    """The restore of a stream ended."""
+    """The restore of a stream ended.
+
+    Attributes:
+        client: The client that asked for it.
+        start: When it began (UTC).
+        end: When it ended (UTC).
+        bytes: Bytes of the snapshot.
+
+    It also has `stream` and the fields of `Advisory`.
+    """
 
     client: EventClient = EventClient()
-    """The client that asked for it."""
     start: Timestamp | None = None
-    """When it began (UTC)."""
     end: Timestamp | None = None
-    """When it ended (UTC)."""
     bytes: int = 0
-    """Bytes of the snapshot."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.RESTORE_COMPLETE.{{stream}}"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.restore_complete",)
 
 
 class DomainLeader(Advisory, kw_only=True, frozen=True):
-    """The meta group of a domain has a new leader."""
+    """The meta group of a domain has a new leader.
+
+    Attributes:
+        leader: Name of the server.
+        replicas: The other servers.
+        cluster: Its cluster.
+
+    It also has the fields of `Advisory`.
+    """
 
     leader: str = ""
-    """Name of the server."""
     replicas: list[Peer] | None = None
-    """The other servers."""
     cluster: str = ""
-    """Its cluster."""
     subject: ClassVar[str] = f"{ADVISORIES}.DOMAIN.LEADER_ELECTED"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.domain_leader_elected",)
 
 
 class ServerOutOfSpace(Advisory, kw_only=True, frozen=True):
-    """JetStream of a server has no space left."""
+    """JetStream of a server has no space left.
+
+    Attributes:
+        server: Name of the server.
+        server_id: Its id.
+        stream: The stream that needed space.
+        cluster: Its cluster.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: str = ""
-    """Name of the server."""
     server_id: str = ""
-    """Its id."""
     stream: str = ""
-    """The stream that needed space."""
     cluster: str = ""
-    """Its cluster."""
     subject: ClassVar[str] = f"{ADVISORIES}.SERVER.OUT_OF_STORAGE"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.server_out_of_space",)
 
 
 class ServerRemoved(Advisory, kw_only=True, frozen=True):
-    """An administrator removed a server from the meta group."""
+    """An administrator removed a server from the meta group.
+
+    Attributes:
+        server: Name of the server.
+        server_id: Its id.
+        cluster: Its cluster.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: str = ""
-    """Name of the server."""
     server_id: str = ""
-    """Its id."""
     cluster: str = ""
-    """Its cluster."""
     subject: ClassVar[str] = f"{ADVISORIES}.SERVER.REMOVED"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.server_removed",)
 
 
 class MetaRescue(Advisory, kw_only=True, frozen=True):
-    """An administrator lowered the quorum of the meta group for a rescue."""
+    """An administrator lowered the quorum of the meta group for a rescue.
+
+    Attributes:
+        server: Name of the server.
+        server_id: Its id.
+        prev_quorum: The quorum before.
+        new_quorum: The quorum now.
+        cluster: Its cluster.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: str = ""
-    """Name of the server."""
     server_id: str = ""
-    """Its id."""
     prev_quorum: int = 0
-    """The quorum before."""
     new_quorum: int = 0
-    """The quorum now."""
     cluster: str = ""
-    """Its cluster."""
     subject: ClassVar[str] = f"{ADVISORIES}.SERVER.META_RESCUE"
     _events: ClassVar[tuple[str, ...]] = ("advisory.v1.meta_rescue",)
 
 
 class ClientConnected(Advisory, kw_only=True, frozen=True):
-    """A client connected; only the system account receives it."""
+    """A client connected; only the system account receives it.
+
+    Attributes:
+        server: The server.
+        client: The client.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: EventServer = EventServer()
-    """The server."""
     client: EventClient = EventClient()
-    """The client."""
     subject: ClassVar[str] = "$SYS.ACCOUNT.*.CONNECT"
     _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.client_connect",)
 
 
 class ClientDisconnected(Advisory, kw_only=True, frozen=True):
-    """A client disconnected; only the system account receives it."""
+    """A client disconnected; only the system account receives it.
+
+    Attributes:
+        server: The server.
+        client: The client.
+        reason: The reason, in the server's words.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: EventServer = EventServer()
-    """The server."""
     client: EventClient = EventClient()
-    """The client."""
     reason: str = ""
-    """The reason, in the server's words."""
     subject: ClassVar[str] = "$SYS.ACCOUNT.*.DISCONNECT"
     _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.client_disconnect",)
 
 
 class AccountConnections(Advisory, kw_only=True, frozen=True):
-    """The clients of an account on one server; only the system account receives it."""
+    """The clients of an account on one server; only the system account receives it.
+
+    Attributes:
+        server: The server.
+        acc: The account.
+        conns: Clients that are connected.
+        leafnodes: Leaf nodes that are connected.
+        total_conns: Clients and leaf nodes.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: EventServer = EventServer()
-    """The server."""
     acc: str = ""
-    """The account."""
     conns: int = 0
-    """Clients that are connected."""
     leafnodes: int = 0
-    """Leaf nodes that are connected."""
     total_conns: int = 0
-    """Clients and leaf nodes."""
     subject: ClassVar[str] = "$SYS.ACCOUNT.*.SERVER.CONNS"
     _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.account_connections",)
 
 
 class PeerRejected(Advisory, kw_only=True, frozen=True):
-    """OCSP led to the end of a TLS handshake; only the system account receives it."""
+    """OCSP led to the end of a TLS handshake; only the system account receives it.
+
+    Attributes:
+        server: The server.
+        kind: Client, or another word of the server.
+        peer: The certificate of the peer.
+        reason: The reason, in the server's words.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: EventServer = EventServer()
-    """The server."""
     kind: str = ""
-    """Client, or another word of the server."""
     peer: dict[str, str] = {}
-    """The certificate of the peer."""
     reason: str = ""
-    """The reason, in the server's words."""
     subject: ClassVar[str] = "$SYS.SERVER.*.OCSP.PEER.CONN.REJECT"
     _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.ocsp_peer_reject",)
 
 
 class PeerLinkInvalid(Advisory, kw_only=True, frozen=True):
-    """OCSP found a revoked certificate in a chain; only the system account receives it."""
+    """OCSP found a revoked certificate in a chain; only the system account receives it.
+
+    Attributes:
+        server: The server.
+        link: The certificate that was revoked.
+        peer: The certificate of the peer.
+        reason: The reason, in the server's words.
+
+    It also has the fields of `Advisory`.
+    """
 
     server: EventServer = EventServer()
-    """The server."""
     link: dict[str, str] = {}
-    """The certificate that was revoked."""
     peer: dict[str, str] = {}
-    """The certificate of the peer."""
     reason: str = ""
-    """The reason, in the server's words."""
     subject: ClassVar[str] = "$SYS.SERVER.*.OCSP.PEER.LINK.INVALID"
     _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.ocsp_peer_link_invalid",)
 
 
 class ServiceLatency(Advisory, kw_only=True, frozen=True):
-    """A measurement of an exported service, on the subject that the account names; parse it with `parse_advisory`."""
+    """A measurement of an exported service, on the subject that the account names; parse it with `parse_advisory`.
+
+    Attributes:
+        status: HTTP-like number; 200 if the service answered.
+        description: The error; empty without one.
+        requestor: The client that asked.
+        responder: The client that answered.
+        start: When the request began (UTC).
+        service: Seconds in the service.
+        system: Seconds within the servers.
+        total: Seconds in total.
+
+    It also has the fields of `Advisory`.
+    """
 
     status: int = 0
-    """HTTP-like number; 200 if the service answered."""
     description: str = ""
-    """The error; empty without one."""
     requestor: EventClient | None = None
-    """The client that asked."""
     responder: EventClient | None = None
-    """The client that answered."""
     start: Timestamp | None = None
-    """When the request began (UTC)."""
     service: Duration | None = None
-    """Seconds in the service."""
     system: Duration | None = None
-    """Seconds within the servers."""
     total: Duration | None = None
-    """Seconds in total."""
     subject: ClassVar[str] = ""
     _events: ClassVar[tuple[str, ...]] = ("io.nats.server.metric.v1.service_latency",)
 
@@ -525,11 +686,15 @@ def parse_advisory(data: bytes) -> Advisory:
     return model_base.from_wire(fields, cls)
 
 
-@with_shared_options
 class Advisories(Generic[E]):
     """A subscription to events: iterate, or `next(timeout)`; close it, or leave its `with` block. Thread-safe.
 
     Made by `js.advisories()`. With a callback the events are handed to it on a worker thread instead.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(

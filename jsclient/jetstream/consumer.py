@@ -35,7 +35,6 @@ from jsclient.jetstream.consuming.typed import Values, fetched, values_of, with_
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.jetstream.without_payload import refuse_headers_only
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -49,12 +48,31 @@ hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream")
 T = TypeVar("T")
 
 
-@with_shared_options
 class Consumer(Generic[M]):
     """A pull consumer. Thread-safe; made by `create_consumer`, `consumer` and the like, never by hand.
 
     `js.consumer(stream, name, fetch_info=False)` makes one without a round trip: it then needs only the right to
     publish to CONSUMER.MSG.NEXT and the ack subjects. `typed(Order)` is the same consumer with values in its messages.
+
+    Attributes:
+        nc: The connection.
+        js: The JetStream object that it was made with.
+        stream_name: The stream that it reads.
+        name: Its name.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        cancel: A Cancel. Its `cancel()`, called from another thread, ends the wait, and the call raises Cancelled.
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
+
+    Further options:
+        fetch_bytes: see `FetchBytesDict`.
+        next: see `FetchDict`.
+        messages, consume: see `PullOptionsDict`.
+        batches: see `FetchBatchesDict`.
     """
 
     _values: Values[Any] | None = None
@@ -66,13 +84,9 @@ class Consumer(Generic[M]):
             raise errors.NotPullConsumer(f"consumer {name!r} of {stream_name!r} is a push consumer")
         self._source = ConsumerSource(js, stream_name, name, info)
         self.nc: Connection = js.nc
-        """The connection."""
         self.js = js
-        """The JetStream object that it was made with."""
         self.stream_name = stream_name
-        """The stream that it reads."""
         self.name = name
-        """Its name."""
 
     # --- info ---------------------------------------------------------------------------------------------
 
@@ -334,7 +348,8 @@ class Consumer(Generic[M]):
     ) -> FiniteRead[M]:
         """Iterate over what is there and end exactly: see FiniteRead.
 
-        `on_error` is called for each message that is left out because it cannot be decoded: see `typed`.
+        `max_messages` are buffered and requested together. `on_error` gets the error of each message that is left out
+        because it cannot be decoded; `typed` has more about them.
         """
         from jsclient.jetstream.consuming.finite import FiniteRead
 

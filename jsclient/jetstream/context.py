@@ -35,7 +35,6 @@ from jsclient.jetstream.publishing.keywords import JetStreamDict, PublishWindowD
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.publishing.options import V
 from jsclient.jetstream.stream import Stream
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "Consumer", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
-@with_shared_options
 class JetStream(Publishing[V]):
     """JetStream of the connection's account, or of what `domain` or `api_prefix` reaches. Costs nothing to make.
 
@@ -74,6 +72,40 @@ class JetStream(Publishing[V]):
     With a `codec` (jsclient.codecs: JSON, MSGPACK, or an object with the two functions of Codec) every publish takes
     values as well, and `consumer.typed(Order)` reads with it. Bytes and text go out as they are. Without one, publish
     takes only these, and typed handles read JSON. For type checkers such an object is a `JetStream[Any]`.
+
+    Attributes:
+        nc: The connection.
+        codec: What `publish` writes values with; None takes bytes and text only.
+        domain: As given.
+        direct_get: As given.
+        publish_timeout: Seconds; as given.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
+        msg_id: The message id. Within its duplicate window (2 minutes by default) a stream stores one message of each
+            id.
+        config: The configuration as one object. Without it, pass its fields as keywords.
+        pedantic: True: the server refuses settings that it would adjust otherwise (server 2.11). Default False.
+        drop_unknown: True removes settings of a newer server that this client does not know. By default the client
+            sends them back unchanged.
+
+    Further options:
+        JetStream: see `PublishWindowDict`.
+        publish, publish_async: see `PublishOptions`.
+        publish_msg: see `PublishDict`.
+        publish_msg_async: see `PublishAsyncDict`.
+        atomic_batch: see `AtomicBatchDict`.
+        fast_batch: see `FastBatchDict`.
+        create_stream, update_stream, create_or_update_stream, get_or_create_stream: see `StreamConfigDict`.
+        create_consumer, update_consumer, create_or_update_consumer, get_or_create_consumer, create_push_consumer,
+            update_push_consumer, create_or_update_push_consumer: see `ConsumerConfigDict`.
+        ordered_consumer, ordered_push_consumer: see `OrderedOptionsDict`.
     """
 
     @overload
@@ -106,15 +138,10 @@ class JetStream(Publishing[V]):
         given = {"domain": domain, "api_prefix": api_prefix, "direct_get": direct_get}
         declared.check(JetStreamDict, given | {"on_request": on_request, "on_response": on_response})
         self.nc = nc
-        """The connection."""
         self.codec = codec
-        """What `publish` writes values with; None takes bytes and text only."""
         self.domain = domain
-        """As given."""
         self.direct_get = direct_get
-        """As given."""
         self.publish_timeout: float | None = plain_or_none(publish_timeout)
-        """Seconds; as given."""
         check_timeout(self.publish_timeout, "publish_timeout")
         self.api: Api = Api(
             nc,

@@ -17,7 +17,6 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.stream import Stream
-from jsclient.shared_options import with_shared_options
 from protocol.errors import BAD_JSON
 
 
@@ -32,11 +31,20 @@ class CounterEntry(NamedTuple):
     """Of a counter that aggregates other streams: stream -> subject -> value there."""
 
 
-@with_shared_options
 class Counters:
     """The counters of one stream; thread-safe. Costs nothing to make.
 
     Raises ConfigError for a stream that is known to have no counters (`allow_msg_counter`).
+
+    Attributes:
+        stream: The stream that holds the counters.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        direct: True reads by direct get, which any replica answers; False reads from the leader. By default the
+            stream's `allow_direct` decides.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -44,7 +52,6 @@ class Counters:
         if info is not None and not info.config.allow_msg_counter:
             raise ConfigError(f"stream {stream.name!r} has no counters: it needs allow_msg_counter")
         self.stream = stream
-        """The stream that holds the counters."""
 
     def add(self, subject: str, increment: int = 1, *, timeout: Timeout = DEFAULT) -> int:
         """Add to a counter (a negative number subtracts) and return its new value; raises as `publish` does.

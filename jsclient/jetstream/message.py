@@ -23,7 +23,6 @@ from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 from jsclient.jetstream.without_payload import lacks_payload, missing
 from jsclient.message import Msg
-from jsclient.shared_options import with_shared_options
 from protocol.frames import pub, pub_start, pub_to
 
 _ACK_PREFIX: Final = b"$JS.ACK."
@@ -149,7 +148,6 @@ def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
     raise _not_of_a_consumer(raw) from None
 
 
-@with_shared_options
 class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     """One delivered message. Any thread may ack it; of several threads exactly one succeeds.
 
@@ -157,12 +155,19 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     write, within three milliseconds, and before any call of ours that waits. They survive a lost connection. None
     of them tells whether the server got it: `double_ack` does. Even a confirmed ack does not survive a crash of the
     server in every case, so a message may come again: make processing idempotent.
+
+    Attributes:
+        msg: The wire message below.
+        connection: The connection over which it came, and over which its acks go.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     msg: Msg
-    """The wire message below."""
     connection: Connection
-    """The connection over which it came, and over which its acks go."""
     _open: bool = True
     _metadata: Metadata | None = None
 

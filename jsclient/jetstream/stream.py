@@ -33,7 +33,6 @@ from jsclient.jetstream.api.models import (
     Success,
 )
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
@@ -45,20 +44,37 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "Consumer", "JetStream", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
-@with_shared_options
 class Stream:
     """A stream by name. Making a handle costs nothing and checks nothing; `js.stream()` asks the server.
 
     Thread-safe. `cached_info` is what the server said last to this handle, None if it was not asked.
+
+    Attributes:
+        js: The JetStream object that it was made with.
+        name: Its name.
+        cached_info: The last answer of the server to this handle; None if it was not asked.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        config: The configuration as one object. Without it, pass its fields as keywords.
+        pedantic: True: the server refuses settings that it would adjust otherwise (server 2.11). Default False.
+        drop_unknown: True removes settings of a newer server that this client does not know. By default the client
+            sends them back unchanged.
+        direct: True reads by direct get, which any replica answers; False reads from the leader. By default the
+            stream's `allow_direct` decides.
+
+    Further options:
+        create_consumer, update_consumer, create_or_update_consumer, get_or_create_consumer, create_push_consumer,
+            update_push_consumer, create_or_update_push_consumer: see `ConsumerConfigDict`.
+        ordered_consumer, ordered_push_consumer: see `OrderedOptionsDict`.
     """
 
     def __init__(self, js: JetStream, name: str, info: StreamInfo | None = None) -> None:
         self.js = js
-        """The JetStream object that it was made with."""
         self.name: str = names.check_stream(name)
-        """Its name."""
         self.cached_info = info
-        """The last answer of the server to this handle; None if it was not asked."""
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"

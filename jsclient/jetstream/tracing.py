@@ -14,7 +14,6 @@ from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.model_base import Timestamp, Wire
 from jsclient.message import HeadersLike, Payload
-from jsclient.shared_options import with_shared_options
 from protocol import Headers
 
 TRACE_TIMEOUT: Final = 2.0
@@ -74,7 +73,6 @@ class Trace(Wire, kw_only=True, frozen=True):
         return [event.stream for event in self.events or () if event.type == "js" and not event.error]
 
 
-@with_shared_options
 @arguments
 def trace(
     nc: Connection,
@@ -89,6 +87,15 @@ def trace(
 
     Unless `deliver`, the message is only looked at: nobody gets it and no stream stores it. Returns when every
     server has answered; raises TimedOut when none did, and returns what came when some did not in time.
+
+    Options:
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     if not nc.server_info.at_least(2, 11):
         raise NotSupported(f"message trace needs nats-server 2.11 or later; this one is {nc.server_info.version}")

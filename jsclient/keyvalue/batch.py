@@ -33,7 +33,6 @@ from jsclient.keyvalue import missing
 from jsclient.keyvalue.entry import OPERATION_HEADER, Operation, operation_of
 from jsclient.keyvalue.keys import check_key
 from jsclient.message import HeadersLike, Payload
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream import PubAck, RawStreamMsg
@@ -73,7 +72,6 @@ class Change:
         return self.options.get("expected_last_subject_seq")
 
 
-@with_shared_options
 class KeyValueBatch(Generic[V]):
     """Changes of several keys, which the bucket stores together or not at all. Made by `kv.batch()`. Not for several
     threads.
@@ -85,6 +83,14 @@ class KeyValueBatch(Generic[V]):
 
     The client sends the changes when the `with` block ends, or in `commit`. An exception in the block discards them.
     A batch has at most 1,000 keys, each once.
+
+    Attributes:
+        revisions: The new revision of each key, in the order of the calls; empty before the commit.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(
@@ -101,7 +107,6 @@ class KeyValueBatch(Generic[V]):
         self._changes: dict[str, Change] = {}
         self._closed = ""
         self.revisions: dict[str, int] = {}
-        """The new revision of each key, in the order of the calls; empty before the commit."""
 
     def __len__(self) -> int:
         return len(self._changes)

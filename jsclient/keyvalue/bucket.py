@@ -69,7 +69,6 @@ from jsclient.keyvalue.typed import OnBadEntry, TypedKeyValue
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.message import HeadersLike, Payload
 from jsclient.nuid import next_nuid
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream import RawStreamMsg
@@ -100,7 +99,6 @@ K = TypeVar("K", bound="KeyValue")
 _RAISE: Final[Any] = object()
 
 
-@with_shared_options
 class KeyValue:
     """A handle on a bucket; thread-safe. Made by the functions of `jsclient.keyvalue`.
 
@@ -108,6 +106,19 @@ class KeyValue:
     another one may still answer with the old value. `direct=False` asks the leader instead, for one call.
     `kv["key"]` gives the value as bytes, `kv["key"] = b"value"`, `del kv["key"]`, `"key" in kv` and `for key in kv` do
     what they say; each is a round trip. There is no `len(kv)`: a bucket that others write to has none.
+
+    Attributes:
+        bucket: Its name.
+        stream_name: The stream behind it: `KV_` and the name.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        direct: True reads by direct get, which any replica answers; False reads from the leader. By default the
+            stream's `allow_direct` decides.
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
     """
 
     def __init__(
@@ -117,9 +128,7 @@ class KeyValue:
         self._nc = js.nc
         self._engine = engine_of(self._nc)
         self.bucket = bucket
-        """Its name."""
         self.stream_name: str = stream_name(bucket)
-        """The stream behind it: `KV_` and the name."""
         self._stream = Stream(js, self.stream_name)
         self._direct = True if info is None else bool(info.config.allow_direct)
         self._read_only = False

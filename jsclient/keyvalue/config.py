@@ -15,7 +15,6 @@ from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
 from jsclient.jetstream.api.models_stream import StorageWord
 from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, check_bucket, stream_name
-from protocol.described import described, described_like
 
 MAX_HISTORY: Final = 64
 DUPLICATE_WINDOW: Final = 120.0  # seconds; the server's default, and its upper limit for a bucket
@@ -33,7 +32,6 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
     return value or None
 
 
-@described
 @declared("KeyValueConfigDict")
 @attrs.frozen(kw_only=True)
 class KeyValueConfig:
@@ -45,43 +43,45 @@ class KeyValueConfig:
     2.10. A `mirror` is a read copy: its writes go to the origin. `sources` copy other buckets into this one.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        bucket: Name of the bucket: letters, digits, `-` and `_`.
+        description: Text for people.
+        max_value_size: Larger values are refused.
+        history: Revisions kept of each key, 1 to 64.
+        ttl: Seconds after which a value expires.
+        max_bytes: At most so many bytes in all.
+        storage: file or memory.
+        replicas: 1, 3 or 5.
+        placement: Where the replicas live.
+        republish: Changes are also published on another subject.
+        mirror: Makes the bucket a read copy of another.
+        sources: Other buckets that are copied into this one.
+        compression: Compress the files (server 2.10).
+        limit_marker_ttl: Seconds for which a marker tells that the server removed a key (server 2.11).
+        allow_msg_ttl: Single values and markers may have a TTL (server 2.11). `limit_marker_ttl` includes it. A
+            mirror needs it to let them expire as its origin does. The server never switches it off again.
+        allow_atomic: Allows `KeyValue.batch` (server 2.12). An update never switches it off.
+        metadata: Keys and values for people and tools (server 2.10).
     """
 
     bucket: str
-    """Name of the bucket: letters, digits, `-` and `_`."""
     description: str | None = None
-    """Text for people."""
     max_value_size: int | None = None
-    """Larger values are refused."""
     history: int = 1
-    """Revisions kept of each key, 1 to 64."""
     ttl: float | None = attrs.field(default=None, converter=_seconds)
-    """Seconds after which a value expires."""
     max_bytes: int | None = None
-    """At most so many bytes in all."""
     storage: StorageWord | None = None
-    """file or memory."""
     replicas: int = 1
-    """1, 3 or 5."""
     placement: Placement | None = None
-    """Where the replicas live."""
     republish: Republish | None = None
-    """Changes are also published on another subject."""
     mirror: StreamSource | None = None
-    """Makes the bucket a read copy of another."""
     sources: Sequence[StreamSource] = ()
-    """Other buckets that are copied into this one."""
     compression: bool = False
-    """Compress the files (server 2.10)."""
     limit_marker_ttl: float | None = attrs.field(default=None, converter=_seconds)
-    """Seconds for which a marker tells that the server removed a key (server 2.11)."""
     allow_msg_ttl: bool = False
-    """Single values and markers may have a TTL (server 2.11). `limit_marker_ttl` includes it. A mirror needs it
-    to let them expire as its origin does. The server never switches it off again."""
     allow_atomic: bool = False
-    """Allows `KeyValue.batch` (server 2.12). An update never switches it off."""
     metadata: Mapping[str, str] | None = None
-    """Keys and values for people and tools (server 2.10)."""
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket)
@@ -160,11 +160,12 @@ _SETTINGS: Final = (
 """Settings that KeyValueConfig decides, or that every bucket needs."""
 
 
-@described_like("KeyValueConfig")
 class KeyValueConfigDict(TypedDict, total=False):
     """The fields of KeyValueConfig, as keyword arguments.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `KeyValueConfig`.
     """
 
     bucket: str

@@ -20,7 +20,6 @@ from jsclient.keyvalue.keys import check_filter
 from jsclient.keyvalue.typed import OnBadEntry
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.message import HeadersLike, Payload
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg
@@ -106,13 +105,23 @@ def _not_encoded(codec: Any, what: str, error: Exception) -> NoReturn:
     raise EncodeFailed(f"{codec!r} cannot encode {what}: {error}") from error
 
 
-@with_shared_options
 class EncodedKeyValue(KeyValue):
     """A bucket with keys or values that codecs write; made by `kv.encoded(...)`, without a round trip.
 
     It is used as every bucket: keys and patterns are the program's, in arguments, entries and errors. What somebody
     else has written and the codecs cannot read raises DecodeFailed when it is met; a watcher goes on after it. With
     `on_bad="skip"` watches and listings leave it out, with a line in the log. It stays in the bucket.
+
+    It has the fields of `KeyValue`.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        direct: True reads by direct get, which any replica answers; False reads from the leader. By default the
+            stream's `allow_direct` decides.
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
     """
 
     def __init__(

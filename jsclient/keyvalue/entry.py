@@ -15,7 +15,6 @@ from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import parse_time
 from jsclient.keyvalue import headers
 from protocol import Headers, MalformedHeaders
-from protocol.described import described
 
 if TYPE_CHECKING:
     from protocol import Msg
@@ -32,45 +31,48 @@ _TIME_STAMP: Final = names.TIME_STAMP.encode()
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
-@described
 class Operation(str, enum.Enum):
-    """What made a revision. Expiry and limits of the server count as PURGE, its message deletes as DELETE."""
+    """What made a revision. Expiry and limits of the server count as PURGE, its message deletes as DELETE.
+
+    Values:
+        PUT: A value was stored.
+        DELETE: The key was deleted; older revisions stay.
+        PURGE: The key was purged with its older revisions, or its time was over.
+    """
 
     PUT = "PUT"
-    """A value was stored."""
     DELETE = "DEL"
-    """The key was deleted; older revisions stay."""
     PURGE = "PURGE"
-    """The key was purged with its older revisions, or its time was over."""
 
     def __str__(self) -> str:
         return self.value
 
 
-@described
 class KeyValueEntry(msgspec.Struct, gc=False):
     """One revision of a key. `value` is bytes (empty for markers and with `meta_only`).
 
     `revision` is the sequence in the bucket's stream, unique over all keys. `delta` is how many matching messages
     came after it when the server sent it (0 for `get`).
+
+    Attributes:
+        bucket: The bucket.
+        key: The key.
+        value: The value; empty for markers and with `meta_only`.
+        revision: Its sequence in the bucket's stream, unique over all keys.
+        operation: What made this revision.
+        delta: Messages that matched and came after it when the server sent it; 0 for `get`.
+        stamp: When it was stored, as the server said it: nanoseconds or text; see `created`.
+        raw_headers: The header block of its message; see `headers`.
     """
 
     bucket: str
-    """The bucket."""
     key: str
-    """The key."""
     value: bytes
-    """The value; empty for markers and with `meta_only`."""
     revision: int
-    """Its sequence in the bucket's stream, unique over all keys."""
     operation: Operation = Operation.PUT
-    """What made this revision."""
     delta: int = 0
-    """Messages that matched and came after it when the server sent it; 0 for `get`."""
     stamp: bytes | int = 0
-    """When it was stored, as the server said it: nanoseconds or text; see `created`."""
     raw_headers: bytes | None = None
-    """The header block of its message; see `headers`."""
 
     def json(self) -> Any:
         """The value as JSON: dict, list, str, number ...; raises DecodeFailed."""

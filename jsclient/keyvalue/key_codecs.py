@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 from jsclient import handlers
 from jsclient.errors import ConfigError, InvalidName
-from protocol.described import described
 
 _ROOT: Final = "_root_"
 
@@ -106,13 +105,15 @@ class _PathKeys:
         return "jsclient.keyvalue.PATH_KEYS"
 
 
-@described
 class KeyChain:
-    """Several key codecs one after the other: the first one encodes first, and decodes last."""
+    """Several key codecs one after the other: the first one encodes first, and decodes last.
+
+    Attributes:
+        codecs: As given.
+    """
 
     def __init__(self, *codecs: KeyCodec) -> None:
         self.codecs: tuple[Any, ...] = _checked(codecs)
-        """As given."""
 
     def encode(self, key: str, /) -> str:
         """What the bucket has for a key."""
@@ -136,13 +137,15 @@ class KeyChain:
         return f"KeyChain{self.codecs!r}"
 
 
-@described
 class ValueChain:
-    """Several value codecs one after the other: the first one encodes first, and decodes last."""
+    """Several value codecs one after the other: the first one encodes first, and decodes last.
+
+    Attributes:
+        codecs: As given.
+    """
 
     def __init__(self, *codecs: ValueCodec) -> None:
         self.codecs: tuple[Any, ...] = _checked(codecs)
-        """As given."""
 
     def encode(self, value: bytes, /) -> bytes:
         """What the bucket has for a value."""

@@ -16,7 +16,6 @@ from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict, KeyValueStatus
 from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, stream_name
 from jsclient.keyvalue.listing import bucket_names, bucket_streams
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream import StreamInfo
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _ALL_BUCKETS: Final = "$KV.*.>"
 
 
-@with_shared_options
 @arguments
 def key_value(
     js: JetStream,
@@ -38,6 +36,11 @@ def key_value(
 
     `fetch_info=False` sends nothing, for accounts without permission to ask about streams. The bucket is then taken to
     allow direct reads. If it is a mirror, give its origin as `mirror=StreamSource(name="orders", domain="hub")`.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     name = stream_name(bucket)
     if not fetch_info:
@@ -53,7 +56,6 @@ def key_value(
     return KeyValue(js, bucket, info)
 
 
-@with_shared_options
 def create_key_value(
     js: JetStream,
     config: KeyValueConfig | None = None,
@@ -67,6 +69,11 @@ def create_key_value(
     brought up to date.
 
     `config`: a KeyValueConfig, or its fields as keywords.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     config = given(KeyValueConfig, config, fields)
     wanted = config.to_stream()
@@ -96,7 +103,6 @@ def _only_old(existing: StreamInfo, wanted: object) -> bool:
     return True
 
 
-@with_shared_options
 def update_key_value(
     js: JetStream,
     config: KeyValueConfig | None = None,
@@ -109,6 +115,11 @@ def update_key_value(
     Settings of its stream that KeyValueConfig does not have stay as they are.
 
     `config`: a KeyValueConfig, or its fields as keywords.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     config = given(KeyValueConfig, config, fields)
     try:
@@ -122,7 +133,6 @@ def _update(js: JetStream, config: KeyValueConfig, deadline: Deadline) -> KeyVal
     return KeyValue(js, config.bucket, js.update_stream(config.changed(current), timeout=deadline).cached_info)
 
 
-@with_shared_options
 def create_or_update_key_value(
     js: JetStream,
     config: KeyValueConfig | None = None,
@@ -133,6 +143,11 @@ def create_or_update_key_value(
     """Create a bucket, or change the existing one to this configuration, as `update_key_value` does.
 
     `config`: a KeyValueConfig, or its fields as keywords.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     config = given(KeyValueConfig, config, fields)
     deadline = Deadline.of(timeout, js.api.timeout)
@@ -142,17 +157,21 @@ def create_or_update_key_value(
         return KeyValue(js, config.bucket, js.create_stream(config.to_stream(), timeout=deadline).cached_info)
 
 
-@with_shared_options
 @arguments
 def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
-    """Delete a bucket with everything in it; BucketNotFound when there is none."""
+    """Delete a bucket with everything in it; BucketNotFound when there is none.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)
     except StreamNotFound as error:
         raise missing.not_found(stream_name(bucket)) from error
 
 
-@with_shared_options
 @arguments
 def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all buckets and mirrors, page by page as you iterate.
@@ -162,7 +181,6 @@ def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Itera
     return bucket_names(js, STREAM_PREFIX, _ALL_BUCKETS, timeout)
 
 
-@with_shared_options
 @arguments
 def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
     """The status of all buckets and mirrors, page by page as you iterate.

@@ -16,9 +16,7 @@ from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyDeleted,
 from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.message import HeadersLike
-from jsclient.shared_options import with_shared_options
 from protocol import Headers
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.keyvalue.bucket import KeyValue
@@ -39,15 +37,17 @@ _UNREAD: Final = object()
 _RAISE: Final[Any] = object()
 
 
-@described
 class TypedEntry(Generic[T]):
-    """One revision of a key, with its value decoded when first asked for. `raw` is the entry as it is stored."""
+    """One revision of a key, with its value decoded when first asked for. `raw` is the entry as it is stored.
+
+    Attributes:
+        raw: The entry with its bytes.
+    """
 
     __slots__ = ("_read", "_value", "raw")
 
     def __init__(self, raw: KeyValueEntry, read: Callable[[KeyValueEntry], T]) -> None:
         self.raw: KeyValueEntry = raw
-        """The entry with its bytes."""
         self._read = read
         self._value: Any = _UNREAD
 
@@ -102,17 +102,23 @@ class TypedEntry(Generic[T]):
         return f"<TypedEntry {self.raw}>"
 
 
-@with_shared_options
 class TypedKeyWatcher(Generic[T]):
     """What `TypedKeyValue.watch` returns: as KeyWatcher, with typed entries.
 
     A `for` loop gives entries only; `initial_complete` says whether all current ones were given. `next` gives None
     once, at that point.
+
+    Attributes:
+        watcher: The watcher of bytes.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(self, watcher: KeyWatcher, typed: TypedKeyValue[T], timeout: float | None) -> None:
         self.watcher = watcher
-        """The watcher of bytes."""
         self._timeout = timeout
         self._typed = typed
 
@@ -165,12 +171,27 @@ class TypedKeyWatcher(Generic[T]):
         return f"<typed {self.watcher!r}>"
 
 
-@with_shared_options
 class TypedKeyValue(Generic[T]):
     """A bucket with values of one type; made by `kv.typed(Order)`, without a round trip. Thread-safe.
 
     What is said of the methods of KeyValue holds for those of the same name here. A value that cannot be decoded raises
     DecodeFailed when it is read, and stays as it is in the bucket: `kv` is the bucket itself.
+
+    Attributes:
+        kv: The bucket of bytes.
+        type: The type of the values.
+        codec: What reads and writes them.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        headers: Headers, or a mapping of names to one value or several, stored with the value. An invalid header
+            raises InvalidHeader before anything is sent.
+        direct: True reads by direct get, which any replica answers; False reads from the leader. By default the
+            stream's `allow_direct` decides.
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
     """
 
     def __init__(self, kv: KeyValue, type: type[T], codec: Codec, on_bad: OnBadEntry = "raise") -> None:
@@ -178,11 +199,8 @@ class TypedKeyValue(Generic[T]):
         if on_bad not in ("raise", "skip"):
             raise ConfigError(f'on_bad is "raise" or "skip" here, not {on_bad!r}: the entry stays in the bucket')
         self.kv = kv
-        """The bucket of bytes."""
         self.type = type
-        """The type of the values."""
         self.codec = codec
-        """What reads and writes them."""
         self._decode: Callable[[bytes], T] = codecs.decoder(codec, type)
         self._read = partial(_read, self._decode, type)
         self._skips = on_bad == "skip"

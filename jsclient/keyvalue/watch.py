@@ -27,7 +27,6 @@ from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
-from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread, start_all
 from protocol.subjects import matches
 
@@ -277,10 +276,18 @@ class StreamWatcher(Generic[T]):
 W = TypeVar("W", bound=StreamWatcher[Any])
 
 
-@with_shared_options
 class KeyWatcher(StreamWatcher[KeyValueEntry]):
     """What `KeyValue.watch` returns. A `for` loop gives entries only; `initial_complete` says whether all current ones
-    were given, and `next` gives None once, at that point."""
+    were given, and `next` gives None once, at that point.
+
+    Attributes:
+        bucket: The name of the bucket.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
 
     def __init__(
         self,
@@ -294,7 +301,6 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
         deadline: Deadline,
     ) -> None:
         self.bucket = bucket
-        """The name of the bucket."""
         self._cut = len(prefix)
         self._patterns = patterns
         super().__init__(js, stream, [prefix + pattern for pattern in patterns], options, timeout, deadline)

@@ -22,17 +22,20 @@ from jsclient.objectstore.models import (
     stream_name,
 )
 from jsclient.objectstore.store import ObjectStore
-from jsclient.shared_options import with_shared_options
 
 _ALL_STORES: Final = "$O.*.C.>"
 
 
-@with_shared_options
 @arguments
 def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> ObjectStore:
     """The handle of an existing store; BucketNotFound when there is none.
 
     `fetch_info=False` sends nothing: for accounts that may not ask about streams.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     name = stream_name(bucket)
     if fetch_info:
@@ -47,7 +50,6 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
     return ObjectStore(js, bucket)
 
 
-@with_shared_options
 def create_object_store(
     js: JetStream,
     config: ObjectStoreConfig | None = None,
@@ -58,6 +60,11 @@ def create_object_store(
     """Make a store; the same configuration again is fine, another one raises BucketExists.
 
     `config`: an ObjectStoreConfig, or its fields as keywords.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     config = given(ObjectStoreConfig, config, fields)
     try:
@@ -68,7 +75,6 @@ def create_object_store(
     return ObjectStore(js, config.bucket)
 
 
-@with_shared_options
 def update_object_store(
     js: JetStream,
     config: ObjectStoreConfig | None = None,
@@ -81,6 +87,11 @@ def update_object_store(
     Settings of its stream that ObjectStoreConfig does not have stay as they are.
 
     `config`: an ObjectStoreConfig, or its fields as keywords.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     config = given(ObjectStoreConfig, config, fields)
     try:
@@ -95,7 +106,6 @@ def _update(js: JetStream, config: ObjectStoreConfig, deadline: Deadline) -> Non
     js.update_stream(config.changed(current), timeout=deadline)
 
 
-@with_shared_options
 def create_or_update_object_store(
     js: JetStream,
     config: ObjectStoreConfig | None = None,
@@ -106,6 +116,11 @@ def create_or_update_object_store(
     """Create a store, or change the existing one to this configuration, as `update_object_store` does.
 
     `config`: an ObjectStoreConfig, or its fields as keywords.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
     config = given(ObjectStoreConfig, config, fields)
     deadline = Deadline.of(timeout, js.api.timeout)
@@ -116,17 +131,21 @@ def create_or_update_object_store(
     return ObjectStore(js, config.bucket)
 
 
-@with_shared_options
 @arguments
 def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
-    """Delete a store with everything in it; BucketNotFound when there is none."""
+    """Delete a store with everything in it; BucketNotFound when there is none.
+
+    Options:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)
     except StreamNotFound as error:
         raise missing.not_found(stream_name(bucket)) from error
 
 
-@with_shared_options
 @arguments
 def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all stores and mirrors, page by page as you iterate.
@@ -136,7 +155,6 @@ def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator
     return bucket_names(js, STREAM_PREFIX, _ALL_STORES, timeout)
 
 
-@with_shared_options
 @arguments
 def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[ObjectStoreStatus]:
     """The status of all stores and mirrors, page by page as you iterate.

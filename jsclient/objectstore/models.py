@@ -17,7 +17,6 @@ from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import Placement, StreamConfig, StreamInfo
 from jsclient.jetstream.api.models_stream import StorageWord
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
-from protocol.described import described, described_like
 from protocol.errors import BAD_JSON
 
 STREAM_PREFIX: Final = "OBJ_"
@@ -63,14 +62,16 @@ def meta_subject(bucket: str, name: str) -> str:
 # --- about one object ---------------------------------------------------------------------------------------
 
 
-@described
 class ObjectLink(msgspec.Struct, frozen=True):
-    """Where a link points: an object of a bucket, or (without a name) the whole bucket."""
+    """Where a link points: an object of a bucket, or (without a name) the whole bucket.
+
+    Attributes:
+        bucket: The bucket it points into.
+        name: The object there; None: the whole bucket.
+    """
 
     bucket: str
-    """The bucket it points into."""
     name: str | None = None
-    """The object there; None: the whole bucket."""
 
 
 Headers = Mapping[str, "str | Iterable[str]"]
@@ -85,24 +86,25 @@ def _headers(value: Headers | None) -> dict[str, list[str]] | None:
         raise ConfigError(f"headers must be a mapping of names to one text or several, not {value!r:.80}") from None
 
 
-@described
 @attrs.frozen(kw_only=True)
 class ObjectMeta:
     """What the user says about an object. `chunk_size` is how many bytes a stored message holds (128 KiB).
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        name: Name of the object.
+        description: Text for people.
+        headers: Headers of yours: name to values.
+        metadata: Texts of yours: name to value.
+        chunk_size: Bytes of the object that one stored message holds.
     """
 
     name: str
-    """Name of the object."""
     description: str | None = None
-    """Text for people."""
     headers: dict[str, list[str]] | None = attrs.field(default=None, converter=_headers)
-    """Headers of yours: name to values."""
     metadata: Mapping[str, str] | None = None
-    """Texts of yours: name to value."""
     chunk_size: int = CHUNK_SIZE
-    """Bytes of the object that one stored message holds."""
 
     def __attrs_post_init__(self) -> None:
         check(ObjectMeta, {"description": self.description, "metadata": self.metadata})
@@ -115,45 +117,46 @@ class ObjectMeta:
             raise ConfigError(f"chunk_size must be a positive number of bytes, not {self.chunk_size!r}")
 
 
-@described
 @attrs.frozen(kw_only=True)
 class ObjectInfo:
     """What the store knows about an object. `mtime` is the server's time of the last change, `revision` its sequence.
 
     `size` is in bytes; `nuid` names its chunks; `digest` is `SHA-256=` and base64url. A link has no data of its own.
+
+    Attributes:
+        name: Name of the object.
+        bucket: The bucket that holds it.
+        nuid: Unique name of its chunks.
+        size: Bytes of the object.
+        chunks: Messages that hold it.
+        digest: `SHA-256=` and the digest in base64url.
+        deleted: It was deleted; only this note is left.
+        description: Text for people.
+        headers: Headers of yours: name to values.
+        metadata: Texts of yours: name to value.
+        link: Where it points, if it is a link.
+        chunk_size: Bytes that one stored message holds; None where it was not said.
+        mtime: When it changed last, by the server's clock (UTC).
+        revision: Sequence of this information in the bucket's stream.
+        other_name: The old or new name of its last rename. If an object of that name has the same `nuid`, the rename
+            was interrupted; repeat it, or delete either of the two.
     """
 
     name: str
-    """Name of the object."""
     bucket: str
-    """The bucket that holds it."""
     nuid: str
-    """Unique name of its chunks."""
     size: int = 0
-    """Bytes of the object."""
     chunks: int = 0
-    """Messages that hold it."""
     digest: str = ""
-    """`SHA-256=` and the digest in base64url."""
     deleted: bool = False
-    """It was deleted; only this note is left."""
     description: str | None = None
-    """Text for people."""
     headers: dict[str, list[str]] | None = None
-    """Headers of yours: name to values."""
     metadata: Mapping[str, str] | None = None
-    """Texts of yours: name to value."""
     link: ObjectLink | None = None
-    """Where it points, if it is a link."""
     chunk_size: int | None = None
-    """Bytes that one stored message holds; None where it was not said."""
     mtime: dt.datetime | None = None
-    """When it changed last, by the server's clock (UTC)."""
     revision: int = 0
-    """Sequence of this information in the bucket's stream."""
     other_name: str | None = None
-    """The old or new name of its last rename. If an object of that name has the same `nuid`, the rename was
-    interrupted; repeat it, or delete either of the two."""
 
     @property
     def is_link(self) -> bool:
@@ -267,7 +270,6 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
     return value or None
 
 
-@described
 @declared("ObjectStoreConfigDict")
 @attrs.frozen(kw_only=True)
 class ObjectStoreConfig:
@@ -276,26 +278,28 @@ class ObjectStoreConfig:
     `compression` and `metadata` need nats-server 2.10.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        bucket: Name of the store: letters, digits, `-` and `_`.
+        description: Text for people.
+        ttl: Seconds after which an object expires.
+        max_bytes: At most so many bytes in all.
+        storage: file or memory.
+        replicas: 1, 3 or 5.
+        placement: Where the replicas live.
+        compression: Compress the files (server 2.10).
+        metadata: Keys and values for people and tools (server 2.10).
     """
 
     bucket: str
-    """Name of the store: letters, digits, `-` and `_`."""
     description: str | None = None
-    """Text for people."""
     ttl: float | None = attrs.field(default=None, converter=_seconds)
-    """Seconds after which an object expires."""
     max_bytes: int | None = None
-    """At most so many bytes in all."""
     storage: StorageWord | None = None
-    """file or memory."""
     replicas: int = 1
-    """1, 3 or 5."""
     placement: Placement | None = None
-    """Where the replicas live."""
     compression: bool = False
-    """Compress the files (server 2.10)."""
     metadata: Mapping[str, str] | None = None
-    """Keys and values for people and tools (server 2.10)."""
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket, "object store")
@@ -338,11 +342,12 @@ _SETTINGS: Final = (
 """Settings that ObjectStoreConfig decides, or that every store needs."""
 
 
-@described_like("ObjectStoreConfig")
 class ObjectStoreConfigDict(TypedDict, total=False):
     """The fields of ObjectStoreConfig, as keyword arguments.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `ObjectStoreConfig`.
     """
 
     bucket: str
@@ -356,15 +361,17 @@ class ObjectStoreConfigDict(TypedDict, total=False):
     metadata: Mapping[str, str] | None
 
 
-@described
 class ObjectStoreStatus:
-    """What an object store is and holds at one moment; `repaired` counts what `status(repair=True)` removed."""
+    """What an object store is and holds at one moment; `repaired` counts what `status(repair=True)` removed.
+
+    Attributes:
+        stream_info: What the server says about the stream behind it.
+        repaired: Unfinished uploads and remains of deleted objects, with removed chunks.
+    """
 
     def __init__(self, info: StreamInfo, repaired: int = 0) -> None:
         self.stream_info = info
-        """What the server says about the stream behind it."""
         self.repaired = repaired
-        """Unfinished uploads and remains of deleted objects, with removed chunks."""
 
     @property
     def bucket(self) -> str:

@@ -14,7 +14,6 @@ from jsclient.jetstream.api.headers import MSG_SIZE
 from jsclient.keyvalue import missing
 from jsclient.objectstore.download import NOT_WHOLE, Chunks, gone
 from jsclient.objectstore.models import ObjectInfo, chunk_subject
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
@@ -185,7 +184,6 @@ class Positions(io.RawIOBase):
             self._stop()
 
 
-@described
 class ObjectFile(io.BufferedReader):
     """One object as a seekable binary file, made by `store.open`; `info` tells what it is.
 
@@ -193,12 +191,14 @@ class ObjectFile(io.BufferedReader):
     asks ahead (about 4 MiB); a seek reads single chunks. It shows the object of the moment of the `open`: if that is
     replaced or deleted, reading raises ObjectChanged. The digest is not checked, because it needs the complete object:
     use `get` for that. Close it, or use it in a `with`.
+
+    Attributes:
+        info: The info of the object.
     """
 
     def __init__(self, source: io.RawIOBase, info: ObjectInfo) -> None:
         super().__init__(source, BUFFER)
         self.info: ObjectInfo = info
-        """The info of the object."""
 
     def __repr__(self) -> str:
         return f"<ObjectFile {self.info.name!r} {self.info.size} bytes>"

@@ -12,10 +12,8 @@ from jsclient.errors import DigestMismatch, IteratorClosed
 from jsclient.objectstore.digest import decode_digest
 from jsclient.objectstore.models import ObjectInfo
 from jsclient.objectstore.sources import Progress
-from protocol.described import described
 
 
-@described
 class ObjectReader(io.RawIOBase):
     """The data of one object as a readable binary file (not seekable); `info` tells what it is.
 
@@ -23,6 +21,9 @@ class ObjectReader(io.RawIOBase):
     Size and SHA-256 are checked when the last chunk arrives, before its bytes are given out: DigestMismatch then,
     so what was read before must not be used. Of a part (`start`, `length`) only the size is checked. Close it, or use
     it in a `with`. One thread reads; any may close.
+
+    Attributes:
+        info: What is known about the object.
     """
 
     def __init__(
@@ -31,7 +32,6 @@ class ObjectReader(io.RawIOBase):
         """`part`: the bytes that come, if that is not the complete object."""
         super().__init__()
         self.info = info
-        """What is known about the object."""
         self._chunks = chunks
         self._progress = progress
         self._digest = hashlib.sha256()

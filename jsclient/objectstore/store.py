@@ -55,7 +55,6 @@ from jsclient.objectstore.repair import repair as repair_store
 from jsclient.objectstore.sources import Data, Progress, chunks_of, rewinder
 from jsclient.objectstore.upload import Upload
 from jsclient.objectstore.watch import OPEN_TIMEOUT, ObjectWatcher, WatchOptions
-from jsclient.shared_options import with_shared_options
 
 logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
@@ -75,20 +74,27 @@ META_WAIT: Final = 0.01
 """Longest wait in seconds between two of these attempts; random, so that writers do not keep in step."""
 
 
-@with_shared_options
 class ObjectStore:
     """A handle on an object store; thread-safe. Made by the functions of `jsclient.objectstore`.
 
     A put becomes visible as a whole, when its last step (the meta information) is stored: until then, and after
     any failure, readers see the object that was there before.
+
+    Attributes:
+        bucket: Its name.
+        stream_name: The stream behind it: `OBJ_` and the name.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        progress: Called at intervals with (done, total). The total is None if it is unknown.
     """
 
     def __init__(self, js: JetStream, bucket: str) -> None:
         self._js = js
         self.bucket = bucket
-        """Its name."""
         self.stream_name: str = stream_name(bucket)
-        """The stream behind it: `OBJ_` and the name."""
         self._stream = Stream(js, self.stream_name)
         self._metas = Metas(js, self._stream, bucket)
         self._leftovers = Leftovers(self._metas)

@@ -10,7 +10,6 @@ from jsclient.errors import BadObjectMeta
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, StreamWatcher, WatchOptions
 from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, decode_info
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg
@@ -18,10 +17,18 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
 
-@with_shared_options
 class ObjectWatcher(StreamWatcher[ObjectInfo]):
     """What `ObjectStore.watch` returns. A `for` loop gives infos only; `initial_complete` says whether all current ones
-    were given, and `next` gives None once, at that point."""
+    were given, and `next` gives None once, at that point.
+
+    Attributes:
+        bucket: The name of the store.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
 
     def __init__(
         self,
@@ -33,7 +40,6 @@ class ObjectWatcher(StreamWatcher[ObjectInfo]):
         deadline: Deadline,
     ) -> None:
         self.bucket = bucket
-        """The name of the store."""
         super().__init__(js, stream, [f"{SUBJECT_ROOT}{bucket}.M.>"], options, timeout, deadline)
 
     def _entry(self, message: JetStreamMsg) -> ObjectInfo | None:

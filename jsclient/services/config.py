@@ -13,7 +13,6 @@ from jsclient.codecs import Codec
 from jsclient.declared import declared
 from jsclient.errors import ConfigError, InvalidName
 from jsclient.hints import wanted
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.services.endpoint import Endpoint
@@ -32,7 +31,6 @@ _SEMVER = re.compile(
 )
 
 
-@described
 @declared()
 @attrs.frozen(kw_only=True)
 class ServiceConfig:
@@ -44,27 +42,29 @@ class ServiceConfig:
     says why, if the application has not closed it).
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        name: Name of the service: letters, digits, `-` and `_`.
+        version: A semantic version, for example 1.0.0.
+        description: Text for people.
+        metadata: Keys and values for people and tools.
+        queue_group: None means "q"; "" means none: every instance gets every request.
+        stats_handler: `(endpoint)` -> what STATS shows as its data.
+        on_error: `(endpoint, error)`: what a handler raised, an answer that could not be sent, and what ended an
+            endpoint. Called in the thread of the endpoint; without it these are logged.
+        on_stop: `(service)`: called once when the service has stopped.
+        codec: How endpoints with `decode=` read requests and write answers.
     """
 
     name: str
-    """Name of the service: letters, digits, `-` and `_`."""
     version: str
-    """A semantic version, for example 1.0.0."""
     description: str = ""
-    """Text for people."""
     metadata: Mapping[str, str] = attrs.field(factory=dict)
-    """Keys and values for people and tools."""
     queue_group: str | None = None
-    """None means "q"; "" means none: every instance gets every request."""
     stats_handler: StatsHandler | None = None
-    """`(endpoint)` -> what STATS shows as its data."""
     on_error: Callable[[Endpoint, BaseException], object] | None = None
-    """`(endpoint, error)`: what a handler raised, an answer that could not be sent, and what ended an endpoint. Called
-    in the thread of the endpoint; without it these are logged."""
     on_stop: Callable[[Service], object] | None = None
-    """`(service)`: called once when the service has stopped."""
     codec: Codec = codecs.JSON
-    """How endpoints with `decode=` read requests and write answers."""
 
     def __attrs_post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

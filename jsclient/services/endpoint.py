@@ -31,7 +31,6 @@ from jsclient.services.models import EndpointInfo, EndpointStats
 from jsclient.services.request import MAX_TEXT, Request, shortened, text_of
 from jsclient.subscription import core_of
 from jsclient.threads import Thread, start_all
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.services.service import Service
@@ -45,35 +44,43 @@ log: logging.Logger = logging.getLogger("jsclient.services")
 Handler = Callable[[Request], object]
 
 
-@described
 class EndpointDict(TypedDict, total=False):
     """Keyword arguments of `add_endpoint`; see there.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        subject: The subject below the prefix; default None: the name.
+        queue_group: Default None: that of the group or the service; "" means none.
+        metadata: Words about the endpoint that `info` shows; default None: none.
+        workers: Threads that call the handler; 1 (default) keeps the order of requests.
+        pending_messages: Requests that may wait for the handler (65,536 by default); more are dropped.
+        pending_bytes: The same in bytes (64 MiB by default).
+        timeout: Seconds in which the server may refuse the subscription (5 by default); a later refusal is
+            `Endpoint.error`.
     """
 
     subject: str | None
-    """The subject below the prefix; default None: the name."""
     queue_group: str | None
-    """Default None: that of the group or the service; "" means none."""
     metadata: Mapping[str, str] | None
-    """Words about the endpoint that `info` shows; default None: none."""
     workers: int
-    """Threads that call the handler; 1 (default) keeps the order of requests."""
     pending_messages: int
-    """Requests that may wait for the handler (65,536 by default); more are dropped."""
     pending_bytes: int
-    """The same in bytes (64 MiB by default)."""
     timeout: Timeout
-    """Seconds in which the server may refuse the subscription (5 by default); a later refusal is `Endpoint.error`."""
 
 
-@described
 class Endpoint(Taker):
     """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`.
 
     `error` is what ended it although the service goes on: PermissionViolation when the server refuses its
     subscription. Then INFO does not list it any more, and `stats()` tells the error.
+
+    Attributes:
+        name: Its name.
+        subject: Where it listens.
+        queue_group: Its queue group; "" when it has none.
+        metadata: Words about it that `info` shows.
+        error: What ended it although the service goes on; None while it works.
     """
 
     def __init__(
@@ -86,13 +93,9 @@ class Endpoint(Taker):
         metadata: Mapping[str, str] | None,
     ) -> None:
         self.name = name
-        """Its name."""
         self.subject = subject
-        """Where it listens."""
         self.queue_group = queue_group
-        """Its queue group; "" when it has none."""
         self.metadata: dict[str, str] = dict(metadata or {})
-        """Words about it that `info` shows."""
         self.handler: Callable[..., Any] = handling(service.nc.options.instrumentation, handler)
         """For layers."""
         self._service = service
@@ -103,7 +106,6 @@ class Endpoint(Taker):
         self._threads: list[Thread] = []
         self._closing = False
         self.error: Exception | None = None
-        """What ended it although the service goes on; None while it works."""
 
     def info(self) -> EndpointInfo:
         """What INFO says about it."""

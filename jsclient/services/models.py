@@ -12,7 +12,6 @@ import msgspec
 from jsclient import checks
 from jsclient.declared import arguments
 from jsclient.errors import InvalidName
-from protocol.described import described
 
 API_PREFIX: Final = "$SRV"
 DEFAULT_QUEUE_GROUP: Final = "q"
@@ -24,82 +23,96 @@ ERROR_HEADER: Final = "Nats-Service-Error"
 ERROR_CODE_HEADER: Final = "Nats-Service-Error-Code"
 
 
-@described
 class ServicePing(msgspec.Struct, kw_only=True):
-    """One instance of a service; `id` is its own, `name` that of all its instances."""
+    """One instance of a service; `id` is its own, `name` that of all its instances.
+
+    Attributes:
+        name: Name of the service, the same for all its instances.
+        id: Id of this instance.
+        version: Version of the service.
+        metadata: Texts of the service: name to value.
+        type: Which kind of answer this is, in the words of the protocol.
+    """
 
     name: str
-    """Name of the service, the same for all its instances."""
     id: str
-    """Id of this instance."""
     version: str
-    """Version of the service."""
     metadata: dict[str, str] | None = None
-    """Texts of the service: name to value."""
     type: str = PING_TYPE
-    """Which kind of answer this is, in the words of the protocol."""
 
 
-@described
 class EndpointInfo(msgspec.Struct, kw_only=True):
-    """Where an endpoint listens; `queue_group` is empty when every instance gets every request."""
+    """Where an endpoint listens; `queue_group` is empty when every instance gets every request.
+
+    Attributes:
+        name: Name of the endpoint.
+        subject: Where it listens.
+        queue_group: The queue group that shares its requests; "": every instance gets all.
+        metadata: Texts of the endpoint: name to value.
+    """
 
     name: str
-    """Name of the endpoint."""
     subject: str
-    """Where it listens."""
     queue_group: str = ""
-    """The queue group that shares its requests; "": every instance gets all."""
     metadata: dict[str, str] | None = None
-    """Texts of the endpoint: name to value."""
 
 
-@described
 class ServiceInfo(ServicePing, kw_only=True):
-    """What a service is and which endpoints it has."""
+    """What a service is and which endpoints it has.
+
+    Attributes:
+        description: Text for people.
+        endpoints: What it answers to.
+        type: Which kind of answer this is, in the words of the protocol.
+
+    It also has the fields of `ServicePing`.
+    """
 
     description: str = ""
-    """Text for people."""
     endpoints: list[EndpointInfo] = []
-    """What it answers to."""
     type: str = INFO_TYPE
-    """Which kind of answer this is, in the words of the protocol."""
 
 
-@described
 class EndpointStats(msgspec.Struct, kw_only=True):
-    """Counters of one endpoint since the start or the last reset; times in nanoseconds."""
+    """Counters of one endpoint since the start or the last reset; times in nanoseconds.
+
+    Attributes:
+        name: Name of the endpoint.
+        subject: Where it listens.
+        queue_group: The queue group that shares its requests.
+        num_requests: Requests that were handled.
+        num_errors: Of these, requests that ended with an error.
+        last_error: The newest error, as text.
+        processing_time: Nanoseconds in the handler, in all.
+        average_processing_time: Nanoseconds in the handler, per request.
+        data: What the service's `stats_handler` adds.
+    """
 
     name: str
-    """Name of the endpoint."""
     subject: str
-    """Where it listens."""
     queue_group: str = ""
-    """The queue group that shares its requests."""
     num_requests: int = 0
-    """Requests that were handled."""
     num_errors: int = 0
-    """Of these, requests that ended with an error."""
     last_error: str = ""
-    """The newest error, as text."""
     processing_time: int = 0
-    """Nanoseconds in the handler, in all."""
     average_processing_time: int = 0
-    """Nanoseconds in the handler, per request."""
     data: Any = None
-    """What the service's `stats_handler` adds."""
 
 
-@described
 class ServiceStats(ServicePing, kw_only=True):
-    """Counters of all endpoints; `started` is RFC 3339 in UTC."""
+    """Counters of all endpoints; `started` is RFC 3339 in UTC.
+
+    Attributes:
+        started: When the instance was started, RFC 3339 in UTC.
+        endpoints: The counters of each endpoint.
+        type: Which kind of answer this is, in the words of the protocol.
+
+    It also has the fields of `ServicePing`.
+    """
 
     started: str = ""
-    """When the instance was started, RFC 3339 in UTC."""
     endpoints: list[EndpointStats] = []
-    """The counters of each endpoint."""
     type: str = STATS_TYPE
-    """Which kind of answer this is, in the words of the protocol."""
 
 
 @arguments

@@ -15,7 +15,6 @@ from jsclient.declared import arguments
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.message import Payload
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
-from jsclient.shared_options import with_shared_options
 from protocol import Headers, Msg
 from protocol.errors import BAD_JSON, MalformedHeaders
 
@@ -25,23 +24,30 @@ MAX_TEXT: Final = 1000
 """Characters of an error that its caller gets and that STATS shows: a text of the application may have any length."""
 
 
-@with_shared_options
 class Request:
     """What a handler gets. Answer it once or several times, from any thread, also after the handler returned.
 
     If the handler has not answered, the value that it returns is the answer: bytes and text unchanged, any other value
     in the codec of the service. The client ignores None and a future.
+
+    Attributes:
+        message: The message as it came.
+        error_sent: Code and description of the error that it was answered with; None if it was not.
+        answered: True once it was answered.
+
+    Options of several methods:
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
     """
 
     __slots__ = ("_connection", "answered", "error_sent", "message")
 
     def __init__(self, message: Msg, connection: Connection) -> None:
         self.message: Msg = message
-        """The message as it came."""
         self.error_sent: str | None = None
-        """Code and description of the error that it was answered with; None if it was not."""
         self.answered: bool = False
-        """True once it was answered."""
         self._connection = connection
 
     @property
@@ -105,11 +111,22 @@ class Request:
         return f"<Request {self.subject} {len(self.data)} bytes>"
 
 
-@with_shared_options
 class TypedRequest(Request, Generic[T]):
     """A request with a value as its payload: what the handler of `add_endpoint(decode=Order)` gets.
 
     `respond` takes values, too.
+
+    Attributes:
+        value: The decoded request.
+        codec: What read it, and writes the answer.
+
+    It also has the fields of `Request`.
+
+    Options of several methods:
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
     """
 
     __slots__ = ("codec", "value")
@@ -117,9 +134,7 @@ class TypedRequest(Request, Generic[T]):
     def __init__(self, request: Request, value: T, codec: Codec) -> None:
         super().__init__(request.message, request._connection)
         self.value: T = value
-        """The decoded request."""
         self.codec: Codec = codec
-        """What read it, and writes the answer."""
 
     def respond(self, payload: Any = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
         """Answer with a value, or with bytes or text as they are."""

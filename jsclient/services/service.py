@@ -27,7 +27,6 @@ from jsclient.services.models import (
     control_subject,
 )
 from jsclient.services.request import TypedRequest, plain_handler, shortened, typed_handler
-from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ PENDING_BYTES: Final = 64 << 20
 T = TypeVar("T")
 
 
-@with_shared_options
 class Group:
     """A common subject prefix (and queue group) for endpoints; made by `add_group`."""
 
@@ -131,22 +129,30 @@ class Group:
         return Group(self._service, prefix, queue_group if queue_group is not None else self._queue_group)
 
 
-@with_shared_options
 class Service(Group):
     """A running service: made by `add_service`; `stop()` or the end of its `with` drains it.
 
     `error` is what ended its connection, if that was not the application; `wait` raises it.
+
+    Attributes:
+        nc: The connection.
+        config: How it was made.
+        id: Its id, of this instance alone.
+        error: What ended it; None while it works.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        config: The configuration as one object. Without it, pass its fields as keywords.
     """
 
     def __init__(self, nc: Connection, config: ServiceConfig) -> None:
         super().__init__(self, "", config.queue_group)
         self.nc = nc
-        """The connection."""
         self._engine = engine_of(self.nc)
         self.config = config
-        """How it was made."""
         self.id: str = next_nuid()
-        """Its id, of this instance alone."""
         self._lock = waiting.new_lock()
         self._endpoints: list[Endpoint] = []
         self._verbs: list[Subscription] = []
@@ -154,7 +160,6 @@ class Service(Group):
         self._stopping = False
         self._stopped = waiting.Gate()
         self.error: BaseException | None = None
-        """What ended it; None while it works."""
 
     def _start(self, timeout: Timeout) -> None:
         answers = {"PING": self.ping, "INFO": self.info, "STATS": self.stats}

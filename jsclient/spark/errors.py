@@ -10,7 +10,6 @@ import re
 from typing import Final
 
 from jsclient.arrow.settings import Refused
-from protocol.described import described
 
 TOKENS: Final = {
     # a required option is absent
@@ -69,12 +68,15 @@ TOKENS: Final = {
 _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
 
 
-@described
 class JetStreamSparkError(Refused):
     """Raised by the data source; `token` is stable and meant for programs, the text for people.
 
     The text names stream, partition and range, says what to do about it, and ends with what it means for the rows.
     Spark retries a failed task (4 times by default) whatever was raised; errors that a retry cannot cure say so.
+
+    Attributes:
+        token: Stable, for programs.
+        message: The text without the token.
     """
 
     def __init__(self, token: str, message: str) -> None:
@@ -83,9 +85,7 @@ class JetStreamSparkError(Refused):
             message = f"{message.removesuffix('.')}. {meaning}"
         super().__init__(token, message, f"[{token}] {message}")
         self.token = token
-        """Stable, for programs."""
         self.message = message
-        """The text without the token."""
 
 
 def from_spark(error: BaseException) -> JetStreamSparkError | None:

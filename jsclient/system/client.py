@@ -13,7 +13,6 @@ from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import model_base, names
-from jsclient.shared_options import with_shared_options
 from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, servers_known_to, sort_answer
 from jsclient.system.models import Connections, Health, JetStreamState
 from jsclient.system.models_server import ServerStats, Variables
@@ -57,7 +56,6 @@ class Events:
         self.close()
 
 
-@with_shared_options
 class SystemClient:
     """What a user of the system account may ask and do. Thread-safe; costs nothing to make.
 
@@ -66,14 +64,26 @@ class SystemClient:
     are complete, because each server counts the servers of its cluster; there is no waiting for silence.
     Keyword `options` go into the request as they are, such as `connections(acc="APP", state=1)`.
     Without rights on the system account the server answers nothing: NoResponders or an empty, incomplete Gathered.
+
+    Attributes:
+        nc: The connection, of a user of the system account.
+        timeout: Seconds of a call that is given none of its own.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+
+    Further options:
+        ask: see `AskDict`.
+        connections: see `ConnectionsDict`.
+        jetstream: see `JetStreamUseDict`.
     """
 
     @arguments
     def __init__(self, nc: Connection, *, timeout: float | dt.timedelta | None = SYSTEM_TIMEOUT) -> None:
         self.nc = nc
-        """The connection, of a user of the system account."""
         self.timeout: float | None = plain_or_none(timeout)
-        """Seconds of a call that is given none of its own."""
 
     # --- asking -------------------------------------------------------------------------------------------
 

@@ -11,29 +11,30 @@ import msgspec
 from jsclient.errors import BadResponse, TimedOut
 from jsclient.first_use import prepared
 from jsclient.jetstream.api.model_base import decode_hook
-from protocol.described import described
 from protocol.errors import BAD_JSON
 
 T = TypeVar("T")
 
 
-@described
 @attrs.frozen
 class Answer(Generic[T]):
-    """What one server said: `value`, typed, and `data`, the JSON of the endpoint with all that is in it."""
+    """What one server said: `value`, typed, and `data`, the JSON of the endpoint with all that is in it.
+
+    Attributes:
+        id: Id of the server.
+        name: Its name.
+        version: Its version.
+        cluster: Its cluster; "" when it has none.
+        host: Its host.
+        data: The JSON of the endpoint, with the names of the server.
+    """
 
     id: str
-    """Id of the server."""
     name: str
-    """Its name."""
     version: str
-    """Its version."""
     cluster: str
-    """Its cluster; "" when it has none."""
     host: str
-    """Its host."""
     data: dict[str, Any] = attrs.field(repr=False)
-    """The JSON of the endpoint, with the names of the server."""
     _kind: Any = attrs.field(default=dict, repr=False, eq=False, alias="kind")
 
     @property
@@ -46,40 +47,43 @@ class Answer(Generic[T]):
         return typed
 
 
-@described
 @attrs.frozen
 class Refusal:
-    """One server's error instead of an answer, such as 404 of HEALTHZ for a stream that it does not know."""
+    """One server's error instead of an answer, such as 404 of HEALTHZ for a stream that it does not know.
+
+    Attributes:
+        id: Id of the server.
+        name: Its name.
+        code: HTTP-like number of the error.
+        description: The server's text.
+        data: What it sent beside the error.
+    """
 
     id: str
-    """Id of the server."""
     name: str
-    """Its name."""
     code: int
-    """HTTP-like number of the error."""
     description: str
-    """The server's text."""
     data: dict[str, Any] = attrs.field(factory=dict, repr=False)
-    """What it sent beside the error."""
 
 
-@described
 @attrs.frozen
 class Gathered(Sequence[Answer[T]], Generic[T]):
     """A sequence of answers, one per server.
 
     `errors`: servers that refused. `missing`: names of servers that are known and said nothing in time.
     `unknown`: how many more servers the cluster counts, of which not even the name is known.
+
+    Attributes:
+        answers: What came, one per server.
+        errors: Servers that refused.
+        missing: Names of servers that are known and said nothing in time.
+        unknown: Further servers that the cluster counts, of which not even the name is known.
     """
 
     answers: tuple[Answer[T], ...]
-    """What came, one per server."""
     errors: tuple[Refusal, ...] = ()
-    """Servers that refused."""
     missing: tuple[str, ...] = ()
-    """Names of servers that are known and said nothing in time."""
     unknown: int = 0
-    """Further servers that the cluster counts, of which not even the name is known."""
 
     @property
     def complete(self) -> bool:

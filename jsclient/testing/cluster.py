@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from types import TracebackType
 
-from jsclient.shared_options import with_shared_options
 from jsclient.testing.server import NatsServer
 from jsclient.testing.wait import free_port, wait_until
 
@@ -49,7 +48,6 @@ class _Group:
         return ",".join(self.urls)
 
 
-@with_shared_options
 class Cluster(_Group):
     """`size` clustered servers with JetStream: `with Cluster() as cluster: connect(cluster.url)`.
 
@@ -58,19 +56,28 @@ class Cluster(_Group):
 
     `jetstream=False`: without JetStream. `name`: of the cluster. `binary`: the nats-server to start; by default the one
     that `find_nats_server` finds.
+
+    Attributes:
+        name: Of the cluster.
+        jetstream: Whether it has JetStream.
+        servers: Its servers: n1, n2, ...
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        config: The configuration as one object. Without it, pass its fields as keywords.
+        binary: The nats-server to start. By default the one that `find_nats_server` finds.
     """
 
     def __init__(
         self, size: int = 3, *, config: str = "", jetstream: bool = True, binary: str | None = None, name: str = "test"
     ) -> None:
         self.name = name
-        """Of the cluster."""
         self.jetstream = jetstream
-        """Whether it has JetStream."""
         ports = [free_port() for _ in range(size)]
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
         self.servers: list[NatsServer] = []
-        """Its servers: n1, n2, ..."""
         for number, port in enumerate(ports, 1):
             cluster = f'cluster {{ name: "{name}", listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
             server = NatsServer(cluster + config, jetstream=jetstream, binary=binary, name=f"n{number}")
@@ -137,7 +144,6 @@ class Cluster(_Group):
         return ""
 
 
-@with_shared_options
 class LeafPair(_Group):
     """A hub and a leaf node, each with JetStream and a domain of its own ("hub" and "leaf").
 
@@ -145,6 +151,18 @@ class LeafPair(_Group):
 
     `hub_config` and `leaf_config` are added to their configurations. `binary`: the nats-server to start; by default the
     one that `find_nats_server` finds.
+
+    Attributes:
+        leaf_port: Where the hub listens for the leaf.
+        hub: The server in the middle.
+        leaf: The server at the edge.
+        servers: Both.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        binary: The nats-server to start. By default the one that `find_nats_server` finds.
     """
 
     def __init__(
@@ -157,19 +175,15 @@ class LeafPair(_Group):
     ) -> None:
         port = free_port()
         self.leaf_port = port
-        """Where the hub listens for the leaf."""
         dialled = via(port) if via else port
         # The hub advertises what the leaf dials, or the leaf would learn the hub's own port and come back past a proxy.
         nodes = f'leafnodes {{ listen: "127.0.0.1:{port}", advertise: "127.0.0.1:{dialled}" }}\n'
         self.hub: NatsServer = NatsServer(nodes + "jetstream { domain: hub }\n" + hub_config, binary=binary, name="hub")
-        """The server in the middle."""
         remote = f'leafnodes {{ reconnect: 1, remotes: [{{ url: "nats-leaf://127.0.0.1:{dialled}" }}] }}\n'
         self.leaf: NatsServer = NatsServer(
             remote + "jetstream { domain: leaf }\n" + leaf_config, binary=binary, name="leaf"
         )
-        """The server at the edge."""
         self.servers: list[NatsServer] = [self.hub, self.leaf]
-        """Both."""
 
     def __enter__(self) -> LeafPair:
         try:

@@ -24,9 +24,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread
-from protocol.described import described
 
 #: How long a script waits for what it expects before it counts as failed.
 EXPECT_TIMEOUT = 10.0
@@ -92,17 +90,27 @@ def info_line(**fields: Any) -> bytes:
     return b"INFO " + json.dumps(kept).encode() + b"\r\n"
 
 
-@with_shared_options
 class FakeClient:
-    """One accepted connection, as a script sees it. Used by the script's thread only."""
+    """One accepted connection, as a script sees it. Used by the script's thread only.
+
+    Attributes:
+        number: 0 for the first connection
+        socket: Its end of the connection.
+        received: everything the client has sent so far
+        taken: bytes of it that `expect` has returned
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
 
     def __init__(self, server: FakeServer, sock: socket.socket, number: int) -> None:
-        self.number = number  #: 0 for the first connection
+        self.number = number
         self.socket = sock
-        """Its end of the connection."""
-        self.received: bytearray = bytearray()  #: everything the client has sent so far
+        self.received: bytearray = bytearray()
         self._server = server
-        self.taken: int = 0  #: bytes of it that `expect` has returned
+        self.taken: int = 0
         sock.settimeout(SLICE)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -198,7 +206,6 @@ class FakeClient:
                 self.close()
 
 
-@described
 class FakeServer:
     """Plays `scripts[n]` to the n-th connection, the last one to all further ones, each in a thread of its own.
 
@@ -206,26 +213,28 @@ class FakeServer:
     ScriptFailed (unless the block raises itself); `errors` has them earlier.
 
     `port`: where it listens; 0 (default) chooses one.
+
+    Attributes:
+        scripts: As given.
+        errors: What went wrong in scripts so far.
+        clients: The connections so far, in order.
+        port: Where it listens.
+        url: Its address.
     """
 
     def __init__(self, *scripts: Script, port: int = 0) -> None:
         if not scripts:
             raise ValueError("a fake server needs at least one script")
         self.scripts = scripts
-        """As given."""
         self.errors: list[BaseException] = []
-        """What went wrong in scripts so far."""
         self.clients: list[FakeClient] = []
-        """The connections so far, in order."""
         self.stopping: threading.Event = threading.Event()
         """For layers."""
         self._threads: list[Thread] = []
         self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self._listener.settimeout(SLICE)
         self.port: int = self._listener.getsockname()[1]
-        """Where it listens."""
         self.url: str = f"nats://127.0.0.1:{self.port}"
-        """Its address."""
         self._acceptor = Thread(f"jsclient-testing-fake-{self.port}", self._accept)
 
     def start(self) -> FakeServer:

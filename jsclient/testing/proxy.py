@@ -20,9 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal
 
-from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread
-from protocol.described import described
 
 Direction = Literal["up", "down", "both"]  #: up: client to server; down: server to client
 Tap = Callable[[int, Direction, bytes], None]  #: number of the connection (1, 2, ...), up or down, bytes
@@ -32,23 +30,31 @@ SLICE = 0.05
 CHUNK = 65536
 
 
-@described
 class Flow:
-    """The faults and counters of one direction, for all connections of a proxy. Guarded by the proxy's condition."""
+    """The faults and counters of one direction, for all connections of a proxy. Guarded by the proxy's condition.
+
+    Attributes:
+        bytes: forwarded so far
+        stalled: Whether nothing passes.
+        delay: seconds that every chunk is under way
+        rate: bytes per second; 0 is no limit
+        chunk: at most so many bytes are sent at once
+        cut_at: value of `bytes` at which the connection is cut
+        cut_reset: Whether that cut is an RST.
+        flips: value of `bytes` -> mask that this byte is XORed with
+        mutate: Changes every chunk; None leaves them as they are.
+    """
 
     def __init__(self) -> None:
-        self.bytes = 0  #: forwarded so far
+        self.bytes = 0
         self.stalled = False
-        """Whether nothing passes."""
-        self.delay: float = 0.0  #: seconds that every chunk is under way
-        self.rate: float = 0.0  #: bytes per second; 0 is no limit
-        self.chunk = CHUNK  #: at most so many bytes are sent at once
-        self.cut_at: int | None = None  #: value of `bytes` at which the connection is cut
+        self.delay: float = 0.0
+        self.rate: float = 0.0
+        self.chunk = CHUNK
+        self.cut_at: int | None = None
         self.cut_reset = False
-        """Whether that cut is an RST."""
-        self.flips: dict[int, int] = {}  #: value of `bytes` -> mask that this byte is XORed with
+        self.flips: dict[int, int] = {}
         self.mutate: Callable[[bytes], bytes] | None = None
-        """Changes every chunk; None leaves them as they are."""
 
 
 class _Link:
@@ -86,25 +92,35 @@ class _Link:
         self.gone.set()
 
 
-@with_shared_options
 class Proxy:
     """Forwards `port` (chosen when 0) to `target_port`. Every fault acts on live and on later connections.
 
     Methods may be called from any thread. `up` and `down` are the two `Flow`s with their byte counters.
 
     `target_host`: where the target is (127.0.0.1).
+
+    Attributes:
+        target: Host and port behind it.
+        up: What goes to the server.
+        down: What goes to the client.
+        accepted: connections taken so far
+        cuts: connections cut on command so far
+        tap: called with every piece before it is sent on, on the proxy's threads
+        port: Where it listens.
+        url: Its address.
+
+    Options of several methods:
+        direction: "up" (from the client to the server), "down", or "both".
+        reset: True cuts by RST, which loses data under way. Default False: by FIN.
     """
 
     def __init__(self, target_port: int, *, target_host: str = "127.0.0.1", port: int = 0) -> None:
         self.target: tuple[str, int] = (target_host, target_port)
-        """Host and port behind it."""
         self.up: Flow = Flow()
-        """What goes to the server."""
         self.down: Flow = Flow()
-        """What goes to the client."""
-        self.accepted: int = 0  #: connections taken so far
-        self.cuts: int = 0  #: connections cut on command so far
-        self.tap: Tap | None = None  #: called with every piece before it is sent on, on the proxy's threads
+        self.accepted: int = 0
+        self.cuts: int = 0
+        self.tap: Tap | None = None
         self._changed = threading.Condition()
         self._links: set[_Link] = set()
         self._threads: list[Thread] = []
@@ -112,9 +128,7 @@ class Proxy:
         self._refusing = False
         self._listener = self._listen(port)
         self.port: int = self._listener.getsockname()[1]
-        """Where it listens."""
         self.url: str = f"nats://127.0.0.1:{self.port}"
-        """Its address."""
         self._acceptor: Thread | None = None
 
     @staticmethod

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from jsclient.shared_options import with_shared_options
 from jsclient.testing.find import find_server, server_version
 from jsclient.testing.wait import wait_until
 
@@ -44,7 +43,6 @@ def running_servers() -> list[NatsServer]:
     return [server for server in list(_running) if server.running]
 
 
-@with_shared_options
 class NatsServer:
     """One nats-server on 127.0.0.1, started by `start()` or `with`.
 
@@ -53,6 +51,22 @@ class NatsServer:
     so that `start()` finds its data again, and that `close()` and the end of `with` remove. Not thread-safe.
 
     `jetstream=False`: without JetStream. `args` are added to the command line. `name` is the server's name.
+
+    Attributes:
+        binary: The program.
+        config: The configuration as given.
+        jetstream: Whether it has JetStream.
+        args: Added to the command line.
+        name: Its name.
+        host: 127.0.0.1.
+        url: Its address, once it runs.
+        websocket_url: Its address for websockets; "" without.
+        monitor_url: Its address for monitoring; "" without.
+        port: Its port; -1 before the first start if it chooses.
+
+    Options of several methods:
+        config: The configuration as one object. Without it, pass its fields as keywords.
+        binary: The nats-server to start. By default the one that `find_nats_server` finds.
     """
 
     def __init__(
@@ -67,25 +81,15 @@ class NatsServer:
         name: str = "",
     ) -> None:
         self.binary: str = binary or find_server()
-        """The program."""
         self.config: str = config
-        """The configuration as given."""
         self.jetstream = jetstream
-        """Whether it has JetStream."""
         self.args: list[str] = list(args)
-        """Added to the command line."""
         self.name = name
-        """Its name."""
         self.host = "127.0.0.1"
-        """127.0.0.1."""
         self.url: str = ""
-        """Its address, once it runs."""
         self.websocket_url: str = ""
-        """Its address for websockets; "" without."""
         self.monitor_url: str = ""
-        """Its address for monitoring; "" without."""
         self.port: int = port
-        """Its port; -1 before the first start if it chooses."""
         self._folder: str | None = None
         self._store = os.fspath(store_dir) if store_dir is not None else None
         self._process: subprocess.Popen[bytes] | None = None

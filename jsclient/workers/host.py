@@ -16,7 +16,6 @@ from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
 from jsclient.jetstream import Consumer
-from jsclient.shared_options import with_shared_options
 from jsclient.waiting import Gate
 from jsclient.workers.options import PoolOptions
 from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
@@ -123,9 +122,14 @@ class Core(Taker):
         return threading.current_thread() in {worker.thread for worker in self.workers}
 
 
-@with_shared_options
 class Pool:
-    """The public side of a pool."""
+    """The public side of a pool.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -34,11 +34,9 @@ from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.without_payload import payload_of
-from jsclient.shared_options import with_shared_options
 from jsclient.workers import later
 from jsclient.workers.adopting import UNREACHABLE, Adopting
 from protocol import Headers
-from protocol.described import described, described_like
 from protocol.errors import BAD_JSON, ProtocolError
 
 _REPLAYED: Final = "Replayed-"
@@ -54,7 +52,6 @@ ADVISORY_SUBJECTS: Final = (
 what is told while nobody listens."""
 
 
-@described
 @attrs.frozen
 class Letter:
     """A message that was given up, and why.
@@ -62,36 +59,38 @@ class Letter:
     `seq` is its sequence in the stream of letters. `headers` are those of the original (its `Nats-` headers, such as
     id and TTL, were dropped when it became a letter). `lost`: the original was gone before it could be stored, so
     there is no payload. `replays`: how often it was replayed before it died again.
+
+    Attributes:
+        seq: Its sequence in the stream of letters.
+        subject: Its subject there.
+        reason: Why it was given up.
+        original_subject: Where the message was published.
+        stream: The stream it came from.
+        consumer: The consumer that delivered it.
+        stream_seq: Its sequence in that stream.
+        deliveries: How often it was delivered; 0: not known.
+        sent: When the message was stored first (UTC).
+        died: When it was given up (UTC).
+        data: The payload.
+        headers: The headers of the message, without those of the server.
+        lost: The message was gone before it could be stored here: there is no payload.
+        replays: How often it was replayed before it died again.
     """
 
     seq: int
-    """Its sequence in the stream of letters."""
     subject: str
-    """Its subject there."""
     reason: str
-    """Why it was given up."""
     original_subject: str
-    """Where the message was published."""
     stream: str
-    """The stream it came from."""
     consumer: str
-    """The consumer that delivered it."""
     stream_seq: int
-    """Its sequence in that stream."""
     deliveries: int
-    """How often it was delivered; 0: not known."""
     sent: dt.datetime | None
-    """When the message was stored first (UTC)."""
     died: dt.datetime | None
-    """When it was given up (UTC)."""
     data: bytes = attrs.field(repr=False)
-    """The payload."""
     headers: Headers = attrs.field(repr=False)
-    """The headers of the message, without those of the server."""
     lost: bool = False
-    """The message was gone before it could be stored here: there is no payload."""
     replays: int = 0
-    """How often it was replayed before it died again."""
 
     @property
     def kind(self) -> str:
@@ -117,35 +116,38 @@ class Replay:
     """Letters that were not, each with the error; they are still there."""
 
 
-@described
 class FiltersDict(TypedDict, total=False):
     """Which letters: the keyword arguments of `DeadLetters.list`.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        stream: The stream that they came from; default None: any.
+        consumer: The consumer that gave them up; default None: any.
+        reason: A regular expression that is found in the reason; default None: any.
+        since: Died at that time or later (with a time zone); default None: whenever.
     """
 
     stream: str | None
-    """The stream that they came from; default None: any."""
     consumer: str | None
-    """The consumer that gave them up; default None: any."""
     reason: str | None
-    """A regular expression that is found in the reason; default None: any."""
     since: dt.datetime | None
-    """Died at that time or later (with a time zone); default None: whenever."""
 
 
-@described_like("FiltersDict")
 class LettersDict(FiltersDict, total=False):
     """The same, and how many at most.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        limit: At most so many; default None: all.
+
+    It also has the fields of `FiltersDict`.
     """
 
     limit: int | None
-    """At most so many; default None: all."""
 
 
-@with_shared_options
 class DeadLetters:
     """The letters in a stream; thread-safe. Reads stored messages, never through a consumer.
 
@@ -157,6 +159,19 @@ class DeadLetters:
 
     A `timeout` bounds the whole call (not the time that the application takes between two letters); without one each
     request of it has the timeout of its kind.
+
+    Attributes:
+        stream_name: The stream that holds them.
+        subject: Only letters on it; `>` for all of the stream.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+
+    Further options:
+        replay_all: see `FiltersDict`.
+        purge, export: see `LettersDict`.
     """
 
     @arguments
@@ -164,9 +179,7 @@ class DeadLetters:
         checks.filter_subject(subject, "subject")
         self._js = js
         self.stream_name = stream
-        """The stream that holds them."""
         self.subject = subject
-        """Only letters on it; `>` for all of the stream."""
         self._stream = js.stream(stream, fetch_info=False)
 
     # --- looking --------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from jsclient import checks
 from jsclient.declared import declared
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
-from protocol.described import described, described_like
 
 THREADS: Final = 8
 
@@ -54,57 +53,59 @@ def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] 
     return None if value is None else (value[0], plain(value[1]))
 
 
-@described
 @declared("PoolOptionsDict")
 @attrs.frozen(kw_only=True)
 class PoolOptions:
     """Keyword arguments of WorkerPool; see there.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        threads: Threads that run the handler.
+        key: Returns the key of a message: those of one key are handled one after another, in order.
+        attempts: Deliveries after which a failing message is given up; None: never. A delivery that ended in Retry is
+            left out.
+        retries: The most Retries of a handler for one message; at the next Retry the message is given up. None
+            (default) allows 100 with `attempts`, and any number without.
+        dead_letter: Subject under which a message that is given up is stored, with the reason. Left out: that of
+            `consumer.typed(..., on_bad="reject", dead_letter=...)`.
+        backoff: Seconds before each further attempt; the last one is used for all that follow.
+        jitter: Spreads the delays of `backoff`: 0.2 makes 10 s any time from 8 to 12 s. Messages that failed together
+            then do not come again together.
+        confirm: Wait for the server's confirmation of every ack.
+        manual: The handler acknowledges; the pool does not.
+        in_progress: Tell the server that a handler still works, so that the message is not delivered again.
+        progress_limit: Seconds after which a running handler counts as hung and is not reported any more.
+        batch: (messages, seconds): hand lists to the handler, at the latest so long after the first message.
+        max_prefetch: The most messages that are held beyond those in work.
+        ack_wait: Seconds: the consumer's `ack_wait`, where this user may not ask for it.
+        group: The consumer's priority group (server 2.11).
+        stop_timeout: Seconds that running handlers have at the end.
+        on_event: Called with a `PoolEvent` for what happens to messages.
+        later: Subject in the stream under which messages wait as schedules (server 2.12) for a late retry; None: they
+            are naked.
+        later_from: Seconds of delay from which on they do.
     """
 
     threads: int = THREADS
-    """Threads that run the handler."""
     key: Callable[[Any], Any] | None = None
-    """Returns the key of a message: those of one key are handled one after another, in order."""
     attempts: int | None = None
-    """Deliveries after which a failing message is given up; None: never. A delivery that ended in Retry is left out."""
     retries: int | None = None
-    """The most Retries of a handler for one message; at the next Retry the message is given up. None (default) allows
-    100 with `attempts`, and any number without."""
     dead_letter: str | None = None
-    """Subject under which a message that is given up is stored, with the reason. Left out: that of
-    `consumer.typed(..., on_bad="reject", dead_letter=...)`."""
     backoff: tuple[float, ...] | None = attrs.field(default=None, converter=_delays)
-    """Seconds before each further attempt; the last one is used for all that follow."""
     jitter: float = 0.0
-    """Spreads the delays of `backoff`: 0.2 makes 10 s any time from 8 to 12 s. Messages that failed together then do
-    not come again together."""
     confirm: bool = False
-    """Wait for the server's confirmation of every ack."""
     manual: bool = False
-    """The handler acknowledges; the pool does not."""
     in_progress: bool = True
-    """Tell the server that a handler still works, so that the message is not delivered again."""
     progress_limit: float = attrs.field(default=PROGRESS_LIMIT, converter=plain)
-    """Seconds after which a running handler counts as hung and is not reported any more."""
     batch: tuple[int, float] | None = attrs.field(default=None, converter=_batch)
-    """(messages, seconds): hand lists to the handler, at the latest so long after the first message."""
     max_prefetch: int = MAX_PREFETCH
-    """The most messages that are held beyond those in work."""
     ack_wait: float | None = attrs.field(default=None, converter=plain_or_none)
-    """Seconds: the consumer's `ack_wait`, where this user may not ask for it."""
     group: str = ""
-    """The consumer's priority group (server 2.11)."""
     stop_timeout: float = attrs.field(default=STOP_TIMEOUT, converter=plain)
-    """Seconds that running handlers have at the end."""
     on_event: Callable[[Any], Any] | None = None
-    """Called with a `PoolEvent` for what happens to messages."""
     later: str | None = None
-    """Subject in the stream under which messages wait as schedules (server 2.12) for a late retry; None: they are
-    naked."""
     later_from: float = attrs.field(default=LATER_FROM, converter=plain)
-    """Seconds of delay from which on they do."""
 
     def __attrs_post_init__(self) -> None:
         checks.threads(self.threads, "threads")
@@ -148,11 +149,12 @@ class PoolOptions:
             raise ConfigError("batch and manual exclude each other: return outcomes instead")
 
 
-@described_like("PoolOptions")
 class PoolOptionsDict(TypedDict, total=False):
     """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `PoolOptions`.
     """
 
     threads: int

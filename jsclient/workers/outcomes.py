@@ -10,28 +10,31 @@ from typing import Any
 from jsclient import errors, handlers
 from jsclient.errors import PayloadMissing
 from jsclient.jetstream.dead_letters import MAX_REASON, one_line
-from protocol.described import described
 
 
-@described
 class Reject(Exception):
-    """This message can never be handled: dead-letter it (or, without a dead-letter subject, terminate it)."""
+    """This message can never be handled: dead-letter it (or, without a dead-letter subject, terminate it).
+
+    Attributes:
+        reason: Why, for the dead letter.
+    """
 
     def __init__(self, reason: str = "rejected") -> None:
         super().__init__(reason)
         self.reason = reason
-        """Why, for the dead letter."""
 
 
 class Skipped(Reject):
     """This message is terminated and goes to no dead letters: what a pool does with `on_bad="skip"`."""
 
 
-@described
 class Retry(Exception):
     """Not now: deliver it again after `delay` seconds (None: as the pool's or the consumer's back-off says).
 
     It does not count as a failed attempt; the pool's `retries` limits it.
+
+    Attributes:
+        delay: Seconds; None: the backoff of the pool.
     """
 
     def __init__(self, delay: float | dt.timedelta | None = None, reason: str = "retry") -> None:
@@ -40,20 +43,20 @@ class Retry(Exception):
         if seconds is not None and not math.isfinite(seconds):
             raise ValueError(f"delay must be a number of seconds, got {delay!r}")
         self.delay: float | None = None if seconds is None else max(float(seconds), 0.0)
-        """Seconds; None: the backoff of the pool."""
 
 
-@described
 class BatchFailed(Exception):
     """Some messages of a batch failed: index in the batch -> what went wrong (Reject, Retry or any exception).
 
     Messages that are not named are acked.
+
+    Attributes:
+        failures: Index of a message in the batch -> why it failed.
     """
 
     def __init__(self, failures: Mapping[int, BaseException]) -> None:
         super().__init__(f"{len(failures)} messages of the batch failed")
         self.failures: dict[int, BaseException] = dict(failures)
-        """Index of a message in the batch -> why it failed."""
 
 
 def reason_of(error: BaseException) -> str:

@@ -16,7 +16,6 @@ from jsclient.jetstream.consuming.pump import COMPLETED
 from jsclient.states import LinkEvent
 from jsclient.threads import Thread
 from jsclient.workers import stats
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream import Consumer
@@ -29,19 +28,21 @@ _REFUSED = (b"NATS/1.0 409", b"NATS/1.0 503")
 """How the headers of a status begin that ends pulls: the server that led the consumer gives up, or is gone."""
 
 
-@described
 @attrs.frozen
 class PoolEvent:
-    """Something worth knowing: `kind` is "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off"."""
+    """Something worth knowing: `kind` is "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off".
+
+    Attributes:
+        kind: "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off".
+        message: The message that it is about; None where it is about the pool.
+        error: What the handler raised.
+        seconds: How long the handler took.
+    """
 
     kind: str
-    """ "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off"."""
     message: Any
-    """The message that it is about; None where it is about the pool."""
     error: BaseException | None = None
-    """What the handler raised."""
     seconds: float = 0.0
-    """How long the handler took."""
 
 
 def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
@@ -52,18 +53,20 @@ def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
         log.exception("on_event failed")
 
 
-@described
 @attrs.frozen
 class StopReport:
     """How a stop went. `cut_off` are the messages that handlers were still working on (the server delivers them
-    again after ack_wait); `given_back` counts those that were received, not started, and are with others now."""
+    again after ack_wait); `given_back` counts those that were received, not started, and are with others now.
+
+    Attributes:
+        finished: Every handler has ended.
+        cut_off: Messages that handlers were still working on: the server delivers them again.
+        given_back: Messages that were received and not started: the server delivers them at once.
+    """
 
     finished: bool
-    """Every handler has ended."""
     cut_off: tuple[JetStreamMsg, ...]
-    """Messages that handlers were still working on: the server delivers them again."""
     given_back: int
-    """Messages that were received and not started: the server delivers them at once."""
 
     def __bool__(self) -> bool:
         return self.finished

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from jsclient.declared import arguments
 from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, JetStreamMsg
-from jsclient.shared_options import with_shared_options
 from jsclient.workers.core import PoolCore
 from jsclient.workers.host import Pool
 from jsclient.workers.options import MAX_PREFETCH, PoolOptionsDict
@@ -17,7 +16,6 @@ from jsclient.workers.parts import PoolEvent, StopReport
 T = TypeVar("T", bound=JetStreamMsg)
 
 
-@with_shared_options
 class WorkerPool(Pool):
     """Handle the messages of a pull consumer in `threads` threads. Starts at once; use it in a `with` block.
 
@@ -52,6 +50,14 @@ class WorkerPool(Pool):
     `group` is the priority group to take part in, for a consumer that has some (server 2.11).
     `on_event` gets PoolEvents in the worker threads. Raises ConfigError for a consumer that does not fit: its
     `max_deliver` must be -1 with `attempts`, its ack policy explicit.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+
+    Further options:
+        WorkerPool: see `PoolOptionsDict`.
     """
 
     @arguments

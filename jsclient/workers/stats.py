@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from protocol.described import described
-
 if TYPE_CHECKING:
     from jsclient.workers.progress import Held
 
@@ -18,41 +16,43 @@ TIMES_KEPT = 1024
 """Handler times that each worker remembers for the percentiles."""
 
 
-@described
 @attrs.frozen
 class PoolSnapshot:
-    """What a pool has done and is doing; times and ages in seconds, percentiles over the latest handler calls."""
+    """What a pool has done and is doing; times and ages in seconds, percentiles over the latest handler calls.
+
+    Attributes:
+        handled: Messages that were handled with success.
+        failed: Messages that the handler failed on, without those it wanted again (Retry) or rejected.
+        redelivered: Messages that came for a second time or more.
+        rejected: Messages that the handler has rejected.
+        dead: Messages that were stored as dead letters.
+        hung: Handlers that ran longer than `progress_limit`.
+        in_flight: Messages that handlers are working on.
+        backlog: Messages that wait for their key to be free.
+        buffered: Messages that were received and not taken by a worker.
+        pulls_outstanding: Pulls that wait on the server.
+        handler_p50: Half of the latest handler calls took fewer seconds.
+        handler_p99: 99 of 100 of the latest handler calls took fewer seconds.
+        oldest_unacked_age: Seconds since the oldest message in work was taken.
+        missed_heartbeats: How often the server was silent for too long.
+        running: False once the pool stops.
+    """
 
     handled: int
-    """Messages that were handled with success."""
     failed: int
-    """Messages that the handler failed on, without those it wanted again (Retry) or rejected."""
     redelivered: int
-    """Messages that came for a second time or more."""
     rejected: int
-    """Messages that the handler has rejected."""
     dead: int
-    """Messages that were stored as dead letters."""
     hung: int
-    """Handlers that ran longer than `progress_limit`."""
     in_flight: int
-    """Messages that handlers are working on."""
     backlog: int
-    """Messages that wait for their key to be free."""
     buffered: int
-    """Messages that were received and not taken by a worker."""
     pulls_outstanding: int
-    """Pulls that wait on the server."""
     handler_p50: float
-    """Half of the latest handler calls took fewer seconds."""
     handler_p99: float
-    """99 of 100 of the latest handler calls took fewer seconds."""
     oldest_unacked_age: float
-    """Seconds since the oldest message in work was taken."""
     missed_heartbeats: int
-    """How often the server was silent for too long."""
     running: bool
-    """False once the pool stops."""
 
 
 class Counters:

@@ -29,8 +29,8 @@ from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectStoreConfig
 from jsclient.options import TLSOptions
 from jsclient.workers.options import PoolOptions
-from protocol import described
 from tools.docs import api
+from tools.docs.fields import fields
 
 #: (a class, its field) or (a function, ""), and the release that it needs.
 Need = tuple[Any, str, Version]
@@ -90,7 +90,7 @@ def of_tables() -> Iterable[Need]:
 
 
 def samples(cls: type) -> dict[str, Any]:
-    return {field: VALUES[field] for field in described.fields(cls) if field not in OBJECTS}
+    return {field: VALUES[field] for field in fields(cls) if field not in OBJECTS}
 
 
 def of_what_is_made() -> Iterable[Need]:
@@ -213,7 +213,7 @@ def test_since_which_server(thing: Any, field: str, version: Version) -> None:
         thing = arrow_arguments()
         if thing is None:
             pytest.skip("pyarrow is not installed")
-    text = described.fields(thing)[field].text if field else inspect.getdoc(thing)
+    text = fields(thing)[field].text if field else inspect.getdoc(thing)
     assert re.search(rf"server {version[0]}\.{version[1]}\b", " ".join((text or "").split())), text
 
 

@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from tools.docs import api
+from tools.docs.fields import fields
 
 
 @cache
@@ -97,7 +98,7 @@ def test_every_field_says_what_it_holds(name: str) -> None:
     silent = [
         f"{public}.{field}"
         for public, cls in public_classes(name)
-        for field, (_, _, text) in api.fields(cls).items()
+        for field, (_, _, text) in fields(cls).items()
         if not text
     ]
     assert silent == []
@@ -124,18 +125,23 @@ def test_the_whole_is_not_empty() -> None:
     """The tests above count nothing if the reference stops finding names."""
     classes = [cls for name in api.MODULES for _, cls in public_classes(name)]
     assert len(classes) > 200
-    assert sum(len(api.fields(cls)) for cls in classes) > 700
+    assert sum(len(fields(cls)) for cls in classes) > 700
     assert sum(1 for cls in classes for _ in api.members(cls)) > 500
 
 
 def test_a_field_without_a_text_is_found() -> None:
     @attrs.frozen
     class Silent:
+        """A class.
+
+        Attributes:
+            said: Said.
+        """
+
         said: int
-        """Said."""
         silent: int
 
-    assert api.fields(Silent)["silent"].text == "" != api.fields(Silent)["said"].text
+    assert fields(Silent)["silent"].text == "" != fields(Silent)["said"].text
 
 
 def test_the_command_line_shows_every_command() -> None:

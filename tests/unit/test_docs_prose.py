@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tools.docs import api
+from tools.docs import fields as field_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
@@ -102,7 +103,7 @@ def exists(dotted: str) -> bool:
     if holder is None:
         return all(part in source_words() | FOREIGN for part in rest) or first in ("spark", "nats", "jetstream")
     for part in rest:
-        if isinstance(holder, type) and part in api.fields(holder):
+        if isinstance(holder, type) and part in field_texts.fields(holder):
             return True
         if not hasattr(holder, part):
             return part in inspect.getsource(holder) if inspect.isclass(holder) else False

@@ -18,7 +18,7 @@ import pytest
 import jsclient
 import protocol
 from jsclient import errors, jetstream, keyvalue, objectstore, services
-from protocol import described
+from tools.docs import fields as field_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "tools/docs/pages/nats-go-names.md").read_text(encoding="utf-8")
@@ -128,8 +128,8 @@ def members(thing: Any) -> set[str]:
     """The names of what a class, or a module, has."""
     if not isinstance(thing, type):
         return set(dir(thing))
-    attributes = {name for base in thing.__mro__ for name in described.set_by_init(base)}
-    return {*dir(thing), *described.fields(thing), *attributes}
+    attributes = {name for base in thing.__mro__ for name in field_texts.set_by_init(base)}
+    return {*dir(thing), *field_texts.fields(thing), *attributes}
 
 
 def class_of(kind: str) -> Any:

@@ -20,8 +20,8 @@ from typing import Any, ForwardRef, is_typeddict
 import attrs
 import msgspec
 
-from protocol import described
-from protocol.described import Field
+from tools.docs import fields as field_texts
+from tools.docs.fields import fields
 
 ROOT = Path(__file__).resolve().parents[2]
 #: module -> title of its page
@@ -155,12 +155,6 @@ def is_property(value: Any) -> bool:
     return isinstance(value, property) or type(value).__name__ in ("cached_property", "_cached_property")
 
 
-@cache
-def fields(cls: type) -> dict[str, Field]:
-    """field -> how it is written and its text, of attrs classes, structs, enumerations and classes of constants."""
-    return described.fields(cls)
-
-
 # --- text --------------------------------------------------------------------------------------------------
 
 
@@ -208,10 +202,29 @@ def clean(text: str) -> str:
 
 
 def docstring(value: Any) -> str:
-    """As it stands in the source: the fields of a class are shown one by one."""
+    """As it stands in the source, without the fields of a class, which are shown one by one."""
     target = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
-    text = inspect.cleandoc(described.own_doc(target)) if inspect.isclass(target) else inspect.getdoc(target) or ""
-    return text if text and not generated(target, text) else ""
+    text = inspect.cleandoc(field_texts.own_doc(target)) if inspect.isclass(target) else inspect.getdoc(target) or ""
+    return listed(field_texts.without_fields(text)) if text and not generated(target, text) else ""
+
+
+def listed(text: str) -> str:
+    """Its sections of options (`Options:`, then a line for each) as lists of Markdown."""
+    lines = []
+    inside = False
+    for line in text.splitlines():
+        entry = re.match(r"    ([\w, ]+): (.*)$", line) if inside else None
+        if re.match(r"[A-Z][\w ]*ptions[\w ]*:$", line):
+            inside = True
+            line += "\n"
+        elif line and not line.startswith(" "):
+            inside = False
+        elif entry:
+            line = f"- `{entry[1].replace(', ', '`, `')}`: {entry[2]}"
+        elif inside:
+            line = "  " + line.strip()
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def generated(value: Any, text: str) -> bool:

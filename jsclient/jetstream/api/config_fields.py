@@ -20,7 +20,6 @@ from jsclient.jetstream.api.models_stream import (
     StreamSource,
     SubjectTransform,
 )
-from protocol.described import described_like
 
 T = TypeVar("T")
 
@@ -39,11 +38,12 @@ def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
     return config
 
 
-@described_like("jsclient.jetstream.api.models_stream.StreamConfig")
 class StreamConfigDict(TypedDict, total=False):
     """The fields of StreamConfig.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `StreamConfig`.
     """
 
     name: str
@@ -87,11 +87,12 @@ class StreamConfigDict(TypedDict, total=False):
     allow_batched: bool | None
 
 
-@described_like("jsclient.jetstream.api.models_consumer.ConsumerConfig")
 class ConsumerConfigDict(TypedDict, total=False):
     """The fields of ConsumerConfig.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `ConsumerConfig`.
     """
 
     name: str | None

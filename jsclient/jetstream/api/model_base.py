@@ -18,7 +18,6 @@ import msgspec
 from jsclient.durations import to_ns, to_seconds
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.first_use import prepared
-from protocol.described import described
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
@@ -112,9 +111,6 @@ class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_o
 
     _kinds: ClassVar[dict[str, tuple[str, Any]] | None] = None
 
-    def __init_subclass__(cls) -> None:
-        described(cls)
-
     def __post_init__(self) -> None:
         for name, (kind, _) in kinds(type(self)).items():
             value = getattr(self, name)
@@ -148,10 +144,13 @@ class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_o
 
 class OpenWire(Wire, kw_only=True, frozen=True):
     """Base of what a newer server may say more about than this client knows: infos, and configurations with their
-    parts. What a configuration has in `extra` goes back to the server untouched."""
+    parts. What a configuration has in `extra` goes back to the server untouched.
+
+    Attributes:
+        extra: Fields of a newer server by their names on the wire, as they came; None when there are none.
+    """
 
     extra: dict[str, Any] | None = None
-    """Fields of a newer server by their names on the wire, as they came; None when there are none."""
 
 
 W = TypeVar("W", bound=Wire)

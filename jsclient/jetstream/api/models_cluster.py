@@ -5,125 +5,161 @@ from __future__ import annotations
 from typing import Final
 
 from jsclient.jetstream.api.model_base import Duration, OpenWire, Timestamp
-from protocol.described import described
 
 
 class Placement(OpenWire, kw_only=True, frozen=True):
-    """The servers on which a stream may have replicas."""
+    """The servers on which a stream may have replicas.
+
+    Attributes:
+        cluster: Name of the cluster.
+        tags: Tags that the servers must have.
+        preferred: Name of the server that shall lead (server 2.11).
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     cluster: str | None = None
-    """Name of the cluster."""
     tags: list[str] | None = None
-    """Tags that the servers must have."""
     preferred: str | None = None
-    """Name of the server that shall lead (server 2.11)."""
 
 
 class PeerInfo(OpenWire, kw_only=True, frozen=True):
-    """A replica; `active` is seconds since it was heard of, `lag` how many operations it is behind."""
+    """A replica; `active` is seconds since it was heard of, `lag` how many operations it is behind.
+
+    Attributes:
+        name: Name of the server.
+        current: It has everything that the leader has.
+        offline: The leader has not heard of it for a while.
+        observer: It only observes and cannot lead.
+        active: Seconds since the leader heard of it.
+        lag: Operations that it is behind.
+        peer: Its id in the raft group.
+        pending: The peer is assigned and not yet in the raft group, or is being removed from it (server 2.15).
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     name: str = ""
-    """Name of the server."""
     current: bool = False
-    """It has everything that the leader has."""
     offline: bool = False
-    """The leader has not heard of it for a while."""
     observer: bool = False
-    """It only observes and cannot lead."""
     active: Duration | None = None
-    """Seconds since the leader heard of it."""
     lag: int = 0
-    """Operations that it is behind."""
     peer: str = ""
-    """Its id in the raft group."""
     pending: bool = False
-    """The peer is assigned and not yet in the raft group, or is being removed from it (server 2.15)."""
 
 
 class DesiredPeerInfo(OpenWire, kw_only=True, frozen=True):
-    """A server that shall hold a stream or consumer (server 2.15)."""
+    """A server that shall hold a stream or consumer (server 2.15).
+
+    Attributes:
+        name: Name of the server.
+        offline: The leader has not heard of it for a while.
+        peer: Its id in the raft group.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     name: str = ""
-    """Name of the server."""
     offline: bool = False
-    """The leader has not heard of it for a while."""
     peer: str = ""
-    """Its id in the raft group."""
 
 
 class DesiredClusterInfoOrigin(OpenWire, kw_only=True, frozen=True):
-    """The configuration before the change (server 2.15)."""
+    """The configuration before the change (server 2.15).
+
+    Attributes:
+        replicas: Number of replicas.
+        placement: Its placement; None if it had none.
+        retention: The retention of the stream; "" if it stays the same.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     replicas: int = 0
-    """Number of replicas."""
     placement: Placement | None = None
-    """Its placement; None if it had none."""
     retention: str = ""
-    """The retention of the stream; "" if it stays the same."""
 
 
-@described
 class MigrationStatus:
-    """The next step of a change of servers (server 2.15)."""
+    """The next step of a change of servers (server 2.15).
+
+    Values:
+        META: The leader of the meta group must record the next step.
+        MEMBERSHIP: The raft group must agree to a new member, or to the loss of one.
+        SNAPSHOT: The state must be written down first.
+        CATCHUP: New servers must receive what they lack.
+        QUORUM: More servers must come online, or the raft group would lose its quorum.
+        BLOCKED: A consumer of the stream, or the stream of the consumer, must move first.
+        UNAVAILABLE: The server shuts down, or the stream or consumer is gone.
+    """
 
     META: Final = "meta"
-    """The leader of the meta group must record the next step."""
     MEMBERSHIP: Final = "membership"
-    """The raft group must agree to a new member, or to the loss of one."""
     SNAPSHOT: Final = "snapshot"
-    """The state must be written down first."""
     CATCHUP: Final = "catchup"
-    """New servers must receive what they lack."""
     QUORUM: Final = "quorum"
-    """More servers must come online, or the raft group would lose its quorum."""
     BLOCKED: Final = "blocked"
-    """A consumer of the stream, or the stream of the consumer, must move first."""
     UNAVAILABLE: Final = "unavailable"
-    """The server shuts down, or the stream or consumer is gone."""
 
 
 class DesiredClusterInfoStatus(OpenWire, kw_only=True, frozen=True):
-    """The step of a change of servers that the leader works on (server 2.15)."""
+    """The step of a change of servers that the leader works on (server 2.15).
+
+    Attributes:
+        type: One of the words of MigrationStatus.
+        description: The server's text.
+        err: The error that holds it up; "" if there is none.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     type: str = ""
-    """One of the words of MigrationStatus."""
     description: str = ""
-    """The server's text."""
     err: str = ""
-    """The error that holds it up; "" if there is none."""
 
 
 class DesiredClusterInfo(OpenWire, kw_only=True, frozen=True):
-    """The servers that shall hold a stream or consumer, while a change of servers is under way (server 2.15)."""
+    """The servers that shall hold a stream or consumer, while a change of servers is under way (server 2.15).
+
+    Attributes:
+        created: When the change was requested (UTC).
+        name: Name of the cluster.
+        replicas: The servers.
+        origin: The configuration before the change.
+        status: The step that the leader works on; None before the first one.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     created: Timestamp | None = None
-    """When the change was requested (UTC)."""
     name: str = ""
-    """Name of the cluster."""
     replicas: list[DesiredPeerInfo] | None = None
-    """The servers."""
     origin: DesiredClusterInfoOrigin | None = None
-    """The configuration before the change."""
     status: DesiredClusterInfoStatus | None = None
-    """The step that the leader works on; None before the first one."""
 
 
 class ClusterInfo(OpenWire, kw_only=True, frozen=True):
-    """The server that leads a stream or consumer, and those that follow."""
+    """The server that leads a stream or consumer, and those that follow.
+
+    Attributes:
+        name: Name of the cluster.
+        raft_group: Name of the raft group.
+        leader: Name of the server that leads; "" while none does.
+        leader_since: Since when it leads (UTC).
+        system_account: Replication runs in the system account.
+        traffic_account: The account in which replication runs.
+        replicas: The other servers that hold it.
+        desired: The servers that shall hold it; None unless a change of servers is under way (server 2.15).
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     name: str = ""
-    """Name of the cluster."""
     raft_group: str = ""
-    """Name of the raft group."""
     leader: str = ""
-    """Name of the server that leads; "" while none does."""
     leader_since: Timestamp | None = None
-    """Since when it leads (UTC)."""
     system_account: bool = False
-    """Replication runs in the system account."""
     traffic_account: str = ""
-    """The account in which replication runs."""
     replicas: list[PeerInfo] | None = None
-    """The other servers that hold it."""
     desired: DesiredClusterInfo | None = None
-    """The servers that shall hold it; None unless a change of servers is under way (server 2.15)."""

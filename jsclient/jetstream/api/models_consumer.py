@@ -16,7 +16,6 @@ from jsclient.jetstream.api.models_stream import (
     check_numbers,
     check_types,
 )
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.hints import Unpack
@@ -32,60 +31,68 @@ else:
     DeliverWord = AckWord = ReplayWord = PriorityWord = str
 
 
-@described
 class DeliverPolicy:
-    """Where a consumer begins."""
+    """Where a consumer begins.
+
+    Values:
+        ALL: With the first message that the stream holds.
+        LAST: With the last message of the stream.
+        NEW: With what is stored from now on.
+        BY_START_SEQUENCE: At `opt_start_seq`.
+        BY_START_TIME: At `opt_start_time`.
+        LAST_PER_SUBJECT: With the last message of each subject.
+    """
 
     ALL: Final = "all"
-    """With the first message that the stream holds."""
     LAST: Final = "last"
-    """With the last message of the stream."""
     NEW: Final = "new"
-    """With what is stored from now on."""
     BY_START_SEQUENCE: Final = "by_start_sequence"
-    """At `opt_start_seq`."""
     BY_START_TIME: Final = "by_start_time"
-    """At `opt_start_time`."""
     LAST_PER_SUBJECT: Final = "last_per_subject"
-    """With the last message of each subject."""
 
 
-@described
 class AckPolicy:
-    """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: server 2.14, push."""
+    """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: server 2.14, push.
+
+    Values:
+        EXPLICIT: Every message is acknowledged by itself.
+        ALL: An ack covers all messages before it, too.
+        NONE: Messages count as handled when they are sent.
+        FLOW_CONTROL: Push: the answer to flow control acknowledges (server 2.14).
+    """
 
     EXPLICIT: Final = "explicit"
-    """Every message is acknowledged by itself."""
     ALL: Final = "all"
-    """An ack covers all messages before it, too."""
     NONE: Final = "none"
-    """Messages count as handled when they are sent."""
     FLOW_CONTROL: Final = "flow_control"
-    """Push: the answer to flow control acknowledges (server 2.14)."""
 
 
-@described
 class ReplayPolicy:
-    """As fast as possible, or in the rhythm in which the messages came in."""
+    """As fast as possible, or in the rhythm in which the messages came in.
+
+    Values:
+        INSTANT: As fast as the reader takes them.
+        ORIGINAL: At the pace at which they were stored.
+    """
 
     INSTANT: Final = "instant"
-    """As fast as the reader takes them."""
     ORIGINAL: Final = "original"
-    """At the pace at which they were stored."""
 
 
-@described
 class PriorityPolicy:
-    """How pulls of a priority group are served (server 2.11; prioritized 2.12)."""
+    """How pulls of a priority group are served (server 2.11; prioritized 2.12).
+
+    Values:
+        NONE: All pulls are equal.
+        OVERFLOW: Pulls with min_pending or min_ack_pending are served only above that.
+        PINNED_CLIENT: One client is served until it goes.
+        PRIORITIZED: Pulls with the lowest `priority` are served first (server 2.12).
+    """
 
     NONE: Final = "none"
-    """All pulls are equal."""
     OVERFLOW: Final = "overflow"
-    """Pulls with min_pending or min_ack_pending are served only above that."""
     PINNED_CLIENT: Final = "pinned_client"
-    """One client is served until it goes."""
     PRIORITIZED: Final = "prioritized"
-    """Pulls with the lowest `priority` are served first (server 2.12)."""
 
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -104,78 +111,85 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     and `priority_timeout` are seconds. `deliver_subject`, `deliver_group`, `flow_control`, `idle_heartbeat` and
     `rate_limit_bps` are for push consumers only. A setting of a newer server than the connected one is refused with
     NotSupported, because it would be ignored there.
+
+    Attributes:
+        name: Its name; without one, and without `durable_name`, the server makes one up.
+        durable_name: Its name, and it stays when nobody uses it.
+        description: Text for people.
+        deliver_policy: Where it begins: all, last, new, last_per_subject, by_start_sequence, by_start_time.
+        opt_start_seq: The first sequence, with by_start_sequence.
+        opt_start_time: The first point in time, with by_start_time; with a zone.
+        ack_policy: explicit: every message; all: an ack covers all before it; none: no acks; flow_control: push
+            (server 2.14).
+        ack_wait: Seconds without an ack after which a message is delivered again (server default 30).
+        max_deliver: Deliveries after which a message is given up; -1 without limit.
+        backoff: Seconds before each further delivery, instead of `ack_wait`.
+        filter_subject: Only messages of this subject; wildcards are allowed.
+        filter_subjects: The same for several subjects (server 2.10).
+        replay_policy: instant, or original: at the pace at which the messages were stored.
+        rate_limit_bps: Push: at most so many bits per second.
+        sample_freq: Share of acks about which the server publishes an advisory, for example "10%".
+        max_waiting: Pull: at most so many pulls wait at the same time (server default 512).
+        max_ack_pending: At most so many messages without an ack; then delivery pauses (server default 1000).
+        flow_control: Push: the server waits for the client to keep up.
+        idle_heartbeat: Push: seconds of silence after which the server sends a sign of life.
+        headers_only: Deliver headers and the payload's size, without the payload.
+        max_batch: Pull: the largest batch that one pull may ask for.
+        max_expires: Pull: the longest life of one pull, in seconds.
+        max_bytes: Pull: the most bytes that one pull may ask for.
+        deliver_subject: Push: where the server delivers.
+        deliver_group: Push: the queue group; its members share the messages.
+        inactive_threshold: Seconds without a reader after which the consumer is removed (server default for ephemeral
+            ones 5).
+        num_replicas: Replicas of its state; 0 or None: as the stream.
+        mem_storage: Keep its state in memory.
+        direct: Used by the server itself for mirrors and sources.
+        sourcing: Used by newer servers for mirrors and sources, in place of `direct` (server 2.14).
+        metadata: Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's.
+        pause_until: Deliver nothing before this point in time (server 2.11).
+        priority_groups: Names of its priority groups (server 2.11; one, today).
+        priority_policy: overflow, pinned_client (server 2.11) or prioritized (server 2.12): how readers of a group
+            share the messages.
+        priority_timeout: Seconds of silence after which a pinned reader loses its place (server 2.11).
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
 
     name: str | None = None
-    """Its name; without one, and without `durable_name`, the server makes one up."""
     durable_name: str | None = None
-    """Its name, and it stays when nobody uses it."""
     description: str | None = None
-    """Text for people."""
     deliver_policy: DeliverWord | None = None
-    """Where it begins: all, last, new, last_per_subject, by_start_sequence, by_start_time."""
     opt_start_seq: int | None = None
-    """The first sequence, with by_start_sequence."""
     opt_start_time: Timestamp | None = None
-    """The first point in time, with by_start_time; with a zone."""
     ack_policy: AckWord | None = None
-    """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: push (server 2.14)."""
     ack_wait: Seconds | None = None
-    """Seconds without an ack after which a message is delivered again (server default 30)."""
     max_deliver: int | None = None
-    """Deliveries after which a message is given up; -1 without limit."""
     backoff: Delays | None = None
-    """Seconds before each further delivery, instead of `ack_wait`."""
     filter_subject: str | None = None
-    """Only messages of this subject; wildcards are allowed."""
     filter_subjects: list[str] | None = None
-    """The same for several subjects (server 2.10)."""
     replay_policy: ReplayWord | None = None
-    """instant, or original: at the pace at which the messages were stored."""
     rate_limit_bps: int | None = None
-    """Push: at most so many bits per second."""
     sample_freq: str | None = None
-    """Share of acks about which the server publishes an advisory, for example "10%"."""
     max_waiting: int | None = None
-    """Pull: at most so many pulls wait at the same time (server default 512)."""
     max_ack_pending: int | None = None
-    """At most so many messages without an ack; then delivery pauses (server default 1000)."""
     flow_control: bool | None = None
-    """Push: the server waits for the client to keep up."""
     idle_heartbeat: Seconds | None = None
-    """Push: seconds of silence after which the server sends a sign of life."""
     headers_only: bool | None = None
-    """Deliver headers and the payload's size, without the payload."""
     max_batch: int | None = None
-    """Pull: the largest batch that one pull may ask for."""
     max_expires: Seconds | None = None
-    """Pull: the longest life of one pull, in seconds."""
     max_bytes: int | None = None
-    """Pull: the most bytes that one pull may ask for."""
     deliver_subject: str | None = None
-    """Push: where the server delivers."""
     deliver_group: str | None = None
-    """Push: the queue group; its members share the messages."""
     inactive_threshold: Seconds | None = None
-    """Seconds without a reader after which the consumer is removed (server default for ephemeral ones 5)."""
     num_replicas: int | None = None
-    """Replicas of its state; 0 or None: as the stream."""
     mem_storage: bool | None = None
-    """Keep its state in memory."""
     direct: bool | None = None
-    """Used by the server itself for mirrors and sources."""
     sourcing: bool | None = None
-    """Used by newer servers for mirrors and sources, in place of `direct` (server 2.14)."""
     metadata: dict[str, str] | None = None
-    """Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's."""
     pause_until: Timestamp | None = None
-    """Deliver nothing before this point in time (server 2.11)."""
     priority_groups: list[str] | None = None
-    """Names of its priority groups (server 2.11; one, today)."""
     priority_policy: PriorityWord | None = None
-    """overflow, pinned_client (server 2.11) or prioritized (server 2.12): how readers of a group share the messages."""
     priority_timeout: Seconds | None = None
-    """Seconds of silence after which a pinned reader loses its place (server 2.11)."""
 
     if TYPE_CHECKING:
 
@@ -251,25 +265,35 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
 
 
 class SequenceInfo(OpenWire, kw_only=True, frozen=True):
-    """A position: the consumer's own count and the sequence in the stream."""
+    """A position: the consumer's own count and the sequence in the stream.
+
+    Attributes:
+        consumer_seq: Number of the delivery, counted by the consumer.
+        stream_seq: Sequence of the message in the stream.
+        last_active: When it changed last (UTC); None when it never did.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     consumer_seq: int = 0
-    """Number of the delivery, counted by the consumer."""
     stream_seq: int = 0
-    """Sequence of the message in the stream."""
     last_active: Timestamp | None = None
-    """When it changed last (UTC); None when it never did."""
 
 
 class PriorityGroupState(OpenWire, kw_only=True, frozen=True):
-    """A priority group of a consumer, and the client that is pinned there."""
+    """A priority group of a consumer, and the client that is pinned there.
+
+    Attributes:
+        group: Name of the group.
+        pinned_client_id: Id of the client that is served; "" when there is none.
+        pinned_ts: Since when it is (UTC).
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     group: str = ""
-    """Name of the group."""
     pinned_client_id: str = ""
-    """Id of the client that is served; "" when there is none."""
     pinned_ts: Timestamp | None = None
-    """Since when it is (UTC)."""
 
 
 class ConsumerInfo(OpenWire, kw_only=True, frozen=True):
@@ -277,50 +301,59 @@ class ConsumerInfo(OpenWire, kw_only=True, frozen=True):
 
     `num_pending` messages match and were not delivered yet; `num_ack_pending` were delivered and not acknowledged;
     `num_waiting` pulls wait. `pause_remaining` is seconds.
+
+    Attributes:
+        stream_name: The stream that it reads.
+        name: Its name.
+        config: Its configuration.
+        created: When it was made (UTC).
+        delivered: The newest delivery.
+        ack_floor: Up to here every message is acknowledged.
+        num_ack_pending: Messages that were delivered and are not acknowledged.
+        num_redelivered: Of these, messages that were delivered more than once.
+        num_waiting: Pulls that wait for messages.
+        num_pending: Messages that match and were not delivered yet.
+        cluster: Its leader and replicas; None on a single server.
+        push_bound: Push: somebody is subscribed to its deliver subject.
+        paused: It is paused: nothing is delivered (server 2.11).
+        pause_remaining: Seconds until it goes on.
+        priority_groups: Its priority groups and the clients pinned there (server 2.11).
+        ts: The server's clock at the answer (UTC; server 2.10).
+        reset_seq: The stream sequence to which a reset has set it; None otherwise.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
 
     stream_name: str
-    """The stream that it reads."""
     name: str
-    """Its name."""
     config: ConsumerConfig
-    """Its configuration."""
     created: Timestamp | None = None
-    """When it was made (UTC)."""
     delivered: SequenceInfo = SequenceInfo()
-    """The newest delivery."""
     ack_floor: SequenceInfo = SequenceInfo()
-    """Up to here every message is acknowledged."""
     num_ack_pending: int = 0
-    """Messages that were delivered and are not acknowledged."""
     num_redelivered: int = 0
-    """Of these, messages that were delivered more than once."""
     num_waiting: int = 0
-    """Pulls that wait for messages."""
     num_pending: int = 0
-    """Messages that match and were not delivered yet."""
     cluster: ClusterInfo | None = None
-    """Its leader and replicas; None on a single server."""
     push_bound: bool = False
-    """Push: somebody is subscribed to its deliver subject."""
     paused: bool = False
-    """It is paused: nothing is delivered (server 2.11)."""
     pause_remaining: Duration | None = None
-    """Seconds until it goes on."""
     priority_groups: list[PriorityGroupState] | None = None
-    """Its priority groups and the clients pinned there (server 2.11)."""
     ts: Timestamp | None = None
-    """The server's clock at the answer (UTC; server 2.10)."""
     reset_seq: int | None = None
-    """The stream sequence to which a reset has set it; None otherwise."""
 
 
 class PauseState(OpenWire, kw_only=True, frozen=True):
-    """The answer to pause and resume; `pause_remaining` is seconds."""
+    """The answer to pause and resume; `pause_remaining` is seconds.
+
+    Attributes:
+        paused: It is paused.
+        pause_until: Until when (UTC).
+        pause_remaining: Seconds until then.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     paused: bool = False
-    """It is paused."""
     pause_until: Timestamp | None = None
-    """Until when (UTC)."""
     pause_remaining: Duration | None = None
-    """Seconds until then."""

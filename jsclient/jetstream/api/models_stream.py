@@ -11,7 +11,6 @@ from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire
 from jsclient.jetstream.api.models_cluster import ClusterInfo, Placement
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.hints import Unpack
@@ -28,56 +27,66 @@ else:
     RetentionWord = StorageWord = DiscardWord = CompressionWord = PersistWord = str
 
 
-@described
 class Retention:
-    """When a stream lets messages go: at its limits, when all consumers have them, or when one has it."""
+    """When a stream lets messages go: at its limits, when all consumers have them, or when one has it.
+
+    Values:
+        LIMITS: Messages stay until a limit (age, number, bytes) drops them.
+        INTEREST: A message goes when every consumer has acknowledged it.
+        WORKQUEUE: A message goes when it is acknowledged; consumers share the stream.
+    """
 
     LIMITS: Final = "limits"
-    """Messages stay until a limit (age, number, bytes) drops them."""
     INTEREST: Final = "interest"
-    """A message goes when every consumer has acknowledged it."""
     WORKQUEUE: Final = "workqueue"
-    """A message goes when it is acknowledged; consumers share the stream."""
 
 
-@described
 class Storage:
-    """Where a stream keeps its messages: in files, or in memory (lost when the server stops)."""
+    """Where a stream keeps its messages: in files, or in memory (lost when the server stops).
+
+    Values:
+        FILE: In files.
+        MEMORY: In memory: lost when the server stops.
+    """
 
     FILE: Final = "file"
-    """In files."""
     MEMORY: Final = "memory"
-    """In memory: lost when the server stops."""
 
 
-@described
 class Discard:
-    """What a full stream does: drop the oldest message, or refuse the new one."""
+    """What a full stream does: drop the oldest message, or refuse the new one.
+
+    Values:
+        OLD: The oldest message goes.
+        NEW: The new message is refused.
+    """
 
     OLD: Final = "old"
-    """The oldest message goes."""
     NEW: Final = "new"
-    """The new message is refused."""
 
 
-@described
 class Compression:
-    """Compression of a stream's files (server 2.10)."""
+    """Compression of a stream's files (server 2.10).
+
+    Values:
+        NONE: Files are not compressed.
+        S2: Files are compressed with S2.
+    """
 
     NONE: Final = "none"
-    """Files are not compressed."""
     S2: Final = "s2"
-    """Files are compressed with S2."""
 
 
-@described
 class PersistMode:
-    """Whether an ack waits for the message to be written (server 2.12); async is for one replica only."""
+    """Whether an ack waits for the message to be written (server 2.12); async is for one replica only.
+
+    Values:
+        DEFAULT: An ack is sent when the message is written.
+        ASYNC: An ack does not wait for the disk: faster, and a crash may lose messages.
+    """
 
     DEFAULT: Final = "default"
-    """An ack is sent when the message is written."""
     ASYNC: Final = "async"
-    """An ack does not wait for the disk: faster, and a crash may lose messages."""
 
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -90,54 +99,73 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class SubjectTransform(OpenWire, kw_only=True, frozen=True):
-    """Rewrites subjects on the way in; wildcards of `src` are `{{wildcard(1)}}` in `dest` (server 2.10)."""
+    """Rewrites subjects on the way in; wildcards of `src` are `{{wildcard(1)}}` in `dest` (server 2.10).
+
+    Attributes:
+        src: Subjects to rewrite, with wildcards.
+        dest: What they become.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     src: str = ""
-    """Subjects to rewrite, with wildcards."""
     dest: str = ""
-    """What they become."""
 
 
 class ExternalStream(OpenWire, kw_only=True, frozen=True):
-    """How to reach a stream of another account or domain; `StreamSource(domain=)` fills it for a domain."""
+    """How to reach a stream of another account or domain; `StreamSource(domain=)` fills it for a domain.
+
+    Attributes:
+        api: The prefix of the API there, such as `$JS.hub.API`.
+        deliver: The prefix on which its messages are delivered to us.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     api: str = ""
-    """The prefix of the API there, such as `$JS.hub.API`."""
     deliver: str | None = None
-    """The prefix on which its messages are delivered to us."""
 
 
 class SourceConsumer(OpenWire, kw_only=True, frozen=True):
-    """The durable consumer through which a source or mirror reads (server 2.14)."""
+    """The durable consumer through which a source or mirror reads (server 2.14).
+
+    Attributes:
+        name: Name of the durable consumer on the origin.
+        deliver_subject: The subject on which it delivers.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     name: str | None = None
-    """Name of the durable consumer on the origin."""
     deliver_subject: str | None = None
-    """The subject on which it delivers."""
 
 
 class StreamSource(OpenWire, kw_only=True, frozen=True):
     """The origin of a mirror, or one of the sources of a stream.
 
     `domain="hub"` is short for `external=ExternalStream(api="$JS.hub.API")`.
+
+    Attributes:
+        name: Name of the origin.
+        opt_start_seq: The first sequence to copy.
+        opt_start_time: The first point in time to copy from; with a zone.
+        filter_subject: Only messages of this subject.
+        subject_transforms: How subjects are rewritten on the way (server 2.10).
+        external: How to reach a stream of another account or domain.
+        consumer: The durable consumer through which it is read (server 2.14).
+        domain: The domain of the origin; short for `external`.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
 
     name: str
-    """Name of the origin."""
     opt_start_seq: int | None = None
-    """The first sequence to copy."""
     opt_start_time: Timestamp | None = None
-    """The first point in time to copy from; with a zone."""
     filter_subject: str | None = None
-    """Only messages of this subject."""
     subject_transforms: list[SubjectTransform] | None = None
-    """How subjects are rewritten on the way (server 2.10)."""
     external: ExternalStream | None = None
-    """How to reach a stream of another account or domain."""
     consumer: SourceConsumer | None = None
-    """The durable consumer through which it is read (server 2.14)."""
     domain: str | None = None
-    """The domain of the origin; short for `external`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,23 +179,34 @@ class StreamSource(OpenWire, kw_only=True, frozen=True):
 
 
 class Republish(OpenWire, kw_only=True, frozen=True):
-    """Publishes every stored message again, on `dest`."""
+    """Publishes every stored message again, on `dest`.
+
+    Attributes:
+        src: Subjects of stored messages that are published again; "": all.
+        dest: The subject for them.
+        headers_only: Without the payloads.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     src: str = ""
-    """Subjects of stored messages that are published again; "": all."""
     dest: str = ""
-    """The subject for them."""
     headers_only: bool | None = None
-    """Without the payloads."""
 
 
 class StreamConsumerLimits(OpenWire, kw_only=True, frozen=True):
-    """Limits and defaults for the consumers of a stream (server 2.10)."""
+    """Limits and defaults for the consumers of a stream (server 2.10).
+
+    Attributes:
+        inactive_threshold: Seconds without use after which a consumer is removed; the default and the most for
+            consumers.
+        max_ack_pending: The most messages without an ack that a consumer may allow.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     inactive_threshold: Seconds | None = None
-    """Seconds without use after which a consumer is removed; the default and the most for consumers."""
     max_ack_pending: int | None = None
-    """The most messages without an ack that a consumer may allow."""
 
 
 class StreamConfig(OpenWire, kw_only=True, frozen=True):
@@ -177,86 +216,92 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
 
     Limits: -1 means without limit. `max_age`, `duplicate_window` (server default 2 minutes, or max_age if that is
     smaller) and `subject_delete_marker_ttl` are seconds. `subjects` default to the stream's name.
+
+    Attributes:
+        name: Its name: no spaces, dots, wildcards or slashes.
+        description: Text for people.
+        subjects: What it stores; wildcards are allowed. No other stream of the account may overlap.
+        retention: When messages go: at the limits, when all consumers have them (interest), or when one has
+            (workqueue).
+        max_consumers: At most so many consumers.
+        max_msgs: At most so many messages.
+        max_bytes: At most so many bytes, with headers and the server's own overhead.
+        max_msgs_per_subject: At most so many messages of one subject; 1 keeps the last value of each.
+        max_msg_size: Larger messages are refused.
+        max_age: Seconds after which a message goes.
+        discard: What a full stream does: drop the oldest message (old), or refuse the new one (new).
+        discard_new_per_subject: With discard new: also refuse where `max_msgs_per_subject` is reached.
+        storage: file or memory.
+        num_replicas: 1, 3 or 5: an ack means that a majority has the message.
+        no_ack: True: publishes are not acknowledged, and nobody knows whether they were stored.
+        template_owner: Of servers long gone; kept because infos may contain it.
+        duplicate_window: Seconds for which message ids are remembered (server default 120, or `max_age` if smaller).
+        placement: Where the replicas live.
+        mirror: Makes this stream a read copy of another one; it takes no publishes and no `subjects`.
+        sources: Other streams from which this one copies; it may take publishes, too.
+        sealed: True: nothing can be added or removed any more. Only set by an update, and never taken back.
+        deny_delete: True: single messages cannot be deleted. Cannot be taken back.
+        deny_purge: True: the stream cannot be purged. Cannot be taken back.
+        allow_rollup_hdrs: A publish with `rollup=` may remove what came before it.
+        allow_direct: Reads of single messages may be answered by any replica.
+        mirror_direct: Such reads may be answered by this mirror for its origin.
+        republish: Stored messages are also published on another subject.
+        compression: s2 compresses the files (server 2.10).
+        first_seq: The sequence of the first message (server 2.10).
+        subject_transform: Stores messages under another subject than that of their publish (server 2.10).
+        consumer_limits: Defaults and upper limits for consumers (server 2.10).
+        metadata: Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's.
+        allow_msg_ttl: Messages may have a time to live of their own (`ttl=`, server 2.11).
+        subject_delete_marker_ttl: Seconds for which a marker stays where the last message of a subject went by age
+            (server 2.11).
+        allow_atomic: Allows `JetStream.atomic_batch` (server 2.12).
+        allow_msg_counter: The stream's subjects are counters (server 2.12).
+        allow_msg_schedules: Publishes may have a `schedule=` (server 2.12).
+        persist_mode: async acknowledges before the message is written; for one replica only (server 2.12).
+        allow_batched: Allows `JetStream.fast_batch` (server 2.14).
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
 
     name: str = ""
-    """Its name: no spaces, dots, wildcards or slashes."""
     description: str | None = None
-    """Text for people."""
     subjects: list[str] | None = None
-    """What it stores; wildcards are allowed. No other stream of the account may overlap."""
     retention: RetentionWord | None = None
-    """When messages go: at the limits, when all consumers have them (interest), or when one has (workqueue)."""
     max_consumers: int | None = None
-    """At most so many consumers."""
     max_msgs: int | None = None
-    """At most so many messages."""
     max_bytes: int | None = None
-    """At most so many bytes, with headers and the server's own overhead."""
     max_msgs_per_subject: int | None = None
-    """At most so many messages of one subject; 1 keeps the last value of each."""
     max_msg_size: int | None = None
-    """Larger messages are refused."""
     max_age: Seconds | None = None
-    """Seconds after which a message goes."""
     discard: DiscardWord | None = None
-    """What a full stream does: drop the oldest message (old), or refuse the new one (new)."""
     discard_new_per_subject: bool | None = None
-    """With discard new: also refuse where `max_msgs_per_subject` is reached."""
     storage: StorageWord | None = None
-    """file or memory."""
     num_replicas: int | None = None
-    """1, 3 or 5: an ack means that a majority has the message."""
     no_ack: bool | None = None
-    """True: publishes are not acknowledged, and nobody knows whether they were stored."""
     template_owner: str | None = None
-    """Of servers long gone; kept because infos may contain it."""
     duplicate_window: Seconds | None = None
-    """Seconds for which message ids are remembered (server default 120, or `max_age` if smaller)."""
     placement: Placement | None = None
-    """Where the replicas live."""
     mirror: StreamSource | None = None
-    """Makes this stream a read copy of another one; it takes no publishes and no `subjects`."""
     sources: list[StreamSource] | None = None
-    """Other streams from which this one copies; it may take publishes, too."""
     sealed: bool | None = None
-    """True: nothing can be added or removed any more. Only set by an update, and never taken back."""
     deny_delete: bool | None = None
-    """True: single messages cannot be deleted. Cannot be taken back."""
     deny_purge: bool | None = None
-    """True: the stream cannot be purged. Cannot be taken back."""
     allow_rollup_hdrs: bool | None = None
-    """A publish with `rollup=` may remove what came before it."""
     allow_direct: bool | None = None
-    """Reads of single messages may be answered by any replica."""
     mirror_direct: bool | None = None
-    """Such reads may be answered by this mirror for its origin."""
     republish: Republish | None = None
-    """Stored messages are also published on another subject."""
     compression: CompressionWord | None = None
-    """s2 compresses the files (server 2.10)."""
     first_seq: int | None = None
-    """The sequence of the first message (server 2.10)."""
     subject_transform: SubjectTransform | None = None
-    """Stores messages under another subject than that of their publish (server 2.10)."""
     consumer_limits: StreamConsumerLimits | None = None
-    """Defaults and upper limits for consumers (server 2.10)."""
     metadata: dict[str, str] | None = None
-    """Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's."""
     allow_msg_ttl: bool | None = None
-    """Messages may have a time to live of their own (`ttl=`, server 2.11)."""
     subject_delete_marker_ttl: Seconds | None = None
-    """Seconds for which a marker stays where the last message of a subject went by age (server 2.11)."""
     allow_atomic: bool | None = None
-    """Allows `JetStream.atomic_batch` (server 2.12)."""
     allow_msg_counter: bool | None = None
-    """The stream's subjects are counters (server 2.12)."""
     allow_msg_schedules: bool | None = None
-    """Publishes may have a `schedule=` (server 2.12)."""
     persist_mode: PersistWord | None = None
-    """async acknowledges before the message is written; for one replica only (server 2.12)."""
     allow_batched: bool | None = None
-    """Allows `JetStream.fast_batch` (server 2.14)."""
 
     if TYPE_CHECKING:
 
@@ -333,73 +378,89 @@ def user_metadata(metadata: dict[str, str] | None) -> dict[str, str] | None:
 
 
 class LostStreamData(Wire, kw_only=True, frozen=True):
-    """What a stream has lost to damage on a disk."""
+    """What a stream has lost to damage on a disk.
+
+    Attributes:
+        msgs: Sequences of messages that the server lost to damage on its disk.
+        bytes: Their bytes.
+    """
 
     msgs: list[int] | None = None
-    """Sequences of messages that the server lost to damage on its disk."""
     bytes: int = 0
-    """Their bytes."""
 
 
 class StreamState(OpenWire, kw_only=True, frozen=True):
-    """What a stream holds. `deleted` is filled by info(deleted_details=True), `subjects` by info(subjects_filter=)."""
+    """What a stream holds. `deleted` is filled by info(deleted_details=True), `subjects` by info(subjects_filter=).
+
+    Attributes:
+        messages: Messages that it holds.
+        bytes: Their bytes, with subjects and headers.
+        first_seq: Sequence of the oldest message.
+        first_ts: When that was stored (UTC).
+        last_seq: The highest sequence so far; its message may be gone.
+        last_ts: When that was stored (UTC).
+        num_subjects: Different subjects among the messages.
+        subjects: Messages per subject; only with info(subjects_filter=).
+        num_deleted: Sequences between first and last that are gone.
+        deleted: These sequences; only with info(deleted_details=True).
+        lost: What damage on the disk has taken; None when nothing.
+        consumer_count: Consumers of the stream.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     messages: int = 0
-    """Messages that it holds."""
     bytes: int = 0
-    """Their bytes, with subjects and headers."""
     first_seq: int = 0
-    """Sequence of the oldest message."""
     first_ts: Timestamp | None = None
-    """When that was stored (UTC)."""
     last_seq: int = 0
-    """The highest sequence so far; its message may be gone."""
     last_ts: Timestamp | None = None
-    """When that was stored (UTC)."""
     num_subjects: int = 0
-    """Different subjects among the messages."""
     subjects: dict[str, int] | None = None
-    """Messages per subject; only with info(subjects_filter=)."""
     num_deleted: int = 0
-    """Sequences between first and last that are gone."""
     deleted: list[int] | None = None
-    """These sequences; only with info(deleted_details=True)."""
     lost: LostStreamData | None = None
-    """What damage on the disk has taken; None when nothing."""
     consumer_count: int = 0
-    """Consumers of the stream."""
 
 
 class SourceInfoError(Wire, kw_only=True, frozen=True):
-    """Why a mirror or source copies nothing."""
+    """Why a mirror or source copies nothing.
+
+    Attributes:
+        code: HTTP-like class of the error.
+        err_code: The server's number of the error.
+        description: The server's text.
+    """
 
     code: int = 0
-    """HTTP-like class of the error."""
     err_code: int = 0
-    """The server's number of the error."""
     description: str = ""
-    """The server's text."""
 
 
 class StreamSourceInfo(OpenWire, kw_only=True, frozen=True):
-    """Progress of a mirror or source; `active` is seconds since the last contact, None before the first one."""
+    """Progress of a mirror or source; `active` is seconds since the last contact, None before the first one.
+
+    Attributes:
+        name: Name of the origin.
+        lag: Messages that are not copied yet.
+        seq: Sources: sequence in the origin of the newest message that is stored here (server 2.15); 0 for mirrors.
+        active: Seconds since the last contact; None before the first one.
+        external: How the origin is reached.
+        filter_subject: Only messages of this subject are copied.
+        subject_transforms: How subjects are rewritten on the way.
+        error: Why nothing is copied at the moment.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     name: str = ""
-    """Name of the origin."""
     lag: int = 0
-    """Messages that are not copied yet."""
     seq: int = 0
-    """Sources: sequence in the origin of the newest message that is stored here (server 2.15); 0 for mirrors."""
     active: Duration | None = None
-    """Seconds since the last contact; None before the first one."""
     external: ExternalStream | None = None
-    """How the origin is reached."""
     filter_subject: str = ""
-    """Only messages of this subject are copied."""
     subject_transforms: list[SubjectTransform] | None = None
-    """How subjects are rewritten on the way."""
     error: SourceInfoError | None = None
-    """Why nothing is copied at the moment."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -408,39 +469,47 @@ class StreamSourceInfo(OpenWire, kw_only=True, frozen=True):
 
 
 class StreamAlternate(Wire, kw_only=True, frozen=True):
-    """A stream that holds the same messages: this one, or a mirror of it."""
+    """A stream that holds the same messages: this one, or a mirror of it.
+
+    Attributes:
+        name: Name of a stream with the same messages.
+        domain: Its domain.
+        cluster: Its cluster.
+    """
 
     name: str = ""
-    """Name of a stream with the same messages."""
     domain: str = ""
-    """Its domain."""
     cluster: str = ""
-    """Its cluster."""
 
 
 class StreamInfo(OpenWire, kw_only=True, frozen=True):
-    """What the server says about a stream; `ts` is the moment of the answer (server 2.10)."""
+    """What the server says about a stream; `ts` is the moment of the answer (server 2.10).
+
+    Attributes:
+        config: Its configuration.
+        state: What it holds.
+        created: When it was made (UTC).
+        ts: The server's clock at the answer (UTC; server 2.10).
+        domain: Its JetStream domain; "" when there is none.
+        cluster: Its leader and replicas; None on a single server.
+        mirror: Progress of the mirror that it is.
+        sources: Progress of its sources.
+        alternates: Streams with the same messages (it and its mirrors), the nearest first; None when it has none.
+        did_create: The call that returned this has made the stream.
+
+    `extra` has the fields of a newer server by their names on the wire; None when there are none.
+    """
 
     config: StreamConfig
-    """Its configuration."""
     state: StreamState = StreamState()
-    """What it holds."""
     created: Timestamp | None = None
-    """When it was made (UTC)."""
     ts: Timestamp | None = None
-    """The server's clock at the answer (UTC; server 2.10)."""
     domain: str = ""
-    """Its JetStream domain; "" when there is none."""
     cluster: ClusterInfo | None = None
-    """Its leader and replicas; None on a single server."""
     mirror: StreamSourceInfo | None = None
-    """Progress of the mirror that it is."""
     sources: list[StreamSourceInfo] | None = None
-    """Progress of its sources."""
     alternates: list[StreamAlternate] | None = None
-    """Streams with the same messages (it and its mirrors), the nearest first; None when it has none."""
     did_create: bool = False
-    """The call that returned this has made the stream."""
 
     @property
     def name(self) -> str:

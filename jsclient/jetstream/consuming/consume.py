@@ -17,7 +17,6 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CL
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.run_out import RUN_OUT
 from jsclient.jetstream.message import JetStreamMsg, M
-from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread, start_all
 
 if TYPE_CHECKING:
@@ -149,13 +148,17 @@ class HandlerThreads(Taker):
         return threading.current_thread() in self._threads
 
 
-@with_shared_options
 class ConsumeContext:
     """A running consume. Leaving its `with` block stops it and waits for the handlers in flight.
 
     With one worker messages are handled in order; with more, each message by one of them. When the consume ends by
     itself (consumer deleted, the credentials of the connection revoked, `sys.exit` in a handler, `stop_after`
     reached) `error` says why (None in good order), `wait` raises it, and `on_error` is told once.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(self, messages: MessageIterator[M], handler: Callable[[M], Any], workers: int) -> None:

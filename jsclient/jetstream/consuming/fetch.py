@@ -38,7 +38,6 @@ from jsclient.jetstream.consuming.pull_statuses import Verdict
 from jsclient.jetstream.consuming.pump import Pump, Told, too_large
 from jsclient.jetstream.consuming.watchdog import NEVER, SHORTEST_ASK, Watchdog
 from jsclient.states import LinkEvent, Wake
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -69,20 +68,22 @@ NO_WAIT_TIMEOUT: Final = 5.0
 FOREVER: Final = Deadline(None)
 
 
-@described
 class Ended(str, enum.Enum):
-    """Why a fetch ended."""
+    """Why a fetch ended.
+
+    Values:
+        COMPLETE: As many messages came as were asked for.
+        TIMEOUT: Its time was over.
+        NO_MESSAGES: The server had no more.
+        MAX_BYTES: The next message did not fit into max_bytes.
+        ERROR: Something cut it short: see `Batch.error`.
+    """
 
     COMPLETE = "complete"
-    """As many messages came as were asked for."""
     TIMEOUT = "timeout"
-    """Its time was over."""
     NO_MESSAGES = "no messages"
-    """The server had no more."""
     MAX_BYTES = "max bytes"
-    """The next message did not fit into max_bytes."""
     ERROR = "error"
-    """Something cut it short: see `Batch.error`."""
 
 
 class Batch(Sequence[M]):

@@ -32,7 +32,6 @@ from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.typed import Values, tell
 from jsclient.jetstream.message import JetStreamMsg, M, timestamp_ns
 from jsclient.jetstream.publishing.attempts import wait_connected
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
@@ -127,7 +126,6 @@ class _Read(Generic[M]):
                 return message  # type: ignore[return-value]
 
 
-@described
 class FiniteRead(_Read[M], Taker):
     """Iterates over the messages of a pull consumer and ends exactly at the end.
 
@@ -136,6 +134,9 @@ class FiniteRead(_Read[M], Taker):
     max_ack_pending stops the read. Waits at most `timeout` seconds (30 by default) for the next message, then raises
     ReadStalled. Messages fetched and not taken when it is closed (or its `with` block left) go back at once.
     Redeliveries that become due later are not waited for. Threads may share it.
+
+    Attributes:
+        consumer: The consumer that it reads.
     """
 
     def __init__(
@@ -155,7 +156,6 @@ class FiniteRead(_Read[M], Taker):
             raise errors.ConfigError("on_error is for messages that cannot be decoded here: it goes with typed()")
         self._values, self._on_error = values, on_error
         self.consumer = consumer
-        """The consumer that it reads."""
         self._source = source_of(consumer)
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))

@@ -12,7 +12,6 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import Paused
 from jsclient.jetstream.message import M
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator
@@ -20,13 +19,17 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "MessageIterator")
 
 
-@with_shared_options
 class Messages(Generic[M]):
     """Iterate forever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
 
     At the end of its `with` block, and at `close()`, messages that were received and not taken go back to the server.
     It raises an error that ends the reading, such as ConsumerDeleted, and reports all others to `on_error`. It lives
     through reconnects, leader changes and missing heartbeats.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
     """
 
     def __init__(self, iterator: MessageIterator[M]) -> None:

@@ -41,7 +41,6 @@ from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_val
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.jetstream.without_payload import refuse_headers_only
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.finite import OrderedRead
@@ -60,7 +59,6 @@ AGAIN: Final = 0.1
 T = TypeVar("T")
 
 
-@with_shared_options
 class OrderedConsumer(Generic[M]):
     """Reads a stream in order, each message once, without acks. Made by `stream.ordered_consumer(...)`.
 
@@ -68,13 +66,27 @@ class OrderedConsumer(Generic[M]):
     replay_policy, headers_only, inactive_threshold, max_reset_attempts, metadata, name_prefix.
     It has one cursor and serves one fetch, iteration or consume at a time (OrderedConsumerConcurrentRequests);
     each goes on where the last one ended. `close()` (or leaving `with`) removes its consumer from the server.
+
+    Attributes:
+        js: The JetStream object that it was made with.
+        stream_name: The stream that it reads.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        cancel: A Cancel. Its `cancel()`, called from another thread, ends the wait, and the call raises Cancelled.
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
+
+    Further options:
+        OrderedConsumer: see `OrderedOptionsDict`.
+        messages, open_messages, consume, read_until: see `PullOptionsDict`.
     """
 
     def __init__(self, js: JetStream, stream_name: str, **options: Unpack[OrderedOptionsDict]) -> None:
         self.js = js
-        """The JetStream object that it was made with."""
         self.stream_name: str = names.check_stream(stream_name)
-        """The stream that it reads."""
         self.state: OrderedState = OrderedState(OrderedOptions(**options))
         """For layers."""
         self.state.options.filters()

@@ -48,7 +48,6 @@ from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import M
 from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.message import Msg
-from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -259,12 +258,24 @@ class OrderedPushMessages(MessageIterator[M]):
             self.source.delete()
 
 
-@with_shared_options
 class OrderedPushConsumer(Generic[M]):
     """Reads a stream in order, each message once, pushed by the server. Made by `stream.ordered_push_consumer(...)`.
 
     Options are those of OrderedOptions, and `heartbeat`: seconds between signs of life (5), twice this without one
     is an alarm. Each `messages()` or `consume()` begins at the options' start, with a consumer of its own.
+
+    Attributes:
+        js: The JetStream object that it was made with.
+        stream_name: The stream that it reads.
+        heartbeat: Seconds between signs of life of the server.
+
+    Options of several methods:
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
+
+    Further options:
+        OrderedPushConsumer: see `OrderedOptionsDict`.
+        messages, consume: see `PushOptionsDict`.
     """
 
     def __init__(
@@ -279,13 +290,10 @@ class OrderedPushConsumer(Generic[M]):
         if not heartbeat >= SHORTEST_HEARTBEAT:
             raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, got {heartbeat!r}")
         self.js = js
-        """The JetStream object that it was made with."""
         self.stream_name: str = names.check_stream(stream_name)
-        """The stream that it reads."""
         self.options: OrderedOptions = OrderedOptions(**options)
         """For layers."""
         self.heartbeat = heartbeat
-        """Seconds between signs of life of the server."""
         self._values: Values[Any] | None = None
 
     @arguments

@@ -15,7 +15,6 @@ from jsclient.jetstream.api.models import ConsumerConfig
 from jsclient.jetstream.api.models_consumer import DeliverWord, ReplayWord
 from jsclient.jetstream.message import consumer_position
 from jsclient.nuid import PREFIX_LENGTH, next_nuid
-from protocol.described import described, described_like
 
 INACTIVE: Final = 300.0
 """Seconds after which the server removes a consumer that we could not (nats.go)."""
@@ -30,11 +29,12 @@ GAP: Final = "gap"
 NOTHING: Final = b"\0"  # what no subject begins with
 
 
-@described_like("OrderedOptions")
 class OrderedOptionsDict(TypedDict, total=False):
     """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `OrderedOptions`.
     """
 
     filter_subjects: str | Sequence[str]
@@ -49,35 +49,36 @@ class OrderedOptionsDict(TypedDict, total=False):
     name_prefix: str
 
 
-@described
 @declared("OrderedOptionsDict")
 @attrs.frozen(kw_only=True)
 class OrderedOptions:
     """How an ordered consumer reads; `max_reset_attempts`: None retries for ever.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        filter_subjects: Only messages on these subjects (wildcards are allowed; several need server 2.10); none: all.
+        deliver_policy: Where it begins: see DeliverPolicy.
+        opt_start_seq: With "by_start_sequence": the first sequence.
+        opt_start_time: With "by_start_time": messages stored at that time or later.
+        replay_policy: "original": as slowly as they were stored; None: as fast as they are taken.
+        inactive_threshold: Seconds after which the server removes its consumer when nothing reads.
+        headers_only: True: without the payloads.
+        max_reset_attempts: Attempts in a row to make a new consumer after a gap; None: for ever.
+        metadata: Words of yours that the consumers carry (server 2.10).
+        name_prefix: What the names of its consumers begin with; "": a random one.
     """
 
     filter_subjects: str | Sequence[str] = ()
-    """Only messages on these subjects (wildcards are allowed; several need server 2.10); none: all."""
     deliver_policy: DeliverWord = "all"
-    """Where it begins: see DeliverPolicy."""
     opt_start_seq: int | None = None
-    """With "by_start_sequence": the first sequence."""
     opt_start_time: dt.datetime | None = None
-    """With "by_start_time": messages stored at that time or later."""
     replay_policy: ReplayWord | None = None
-    """"original": as slowly as they were stored; None: as fast as they are taken."""
     inactive_threshold: float = attrs.field(default=INACTIVE, converter=plain)
-    """Seconds after which the server removes its consumer when nothing reads."""
     headers_only: bool | None = None
-    """True: without the payloads."""
     max_reset_attempts: int | None = None
-    """Attempts in a row to make a new consumer after a gap; None: for ever."""
     metadata: dict[str, str] | None = None
-    """Words of yours that the consumers carry (server 2.10)."""
     name_prefix: str = ""
-    """What the names of its consumers begin with; "": a random one."""
 
     def __attrs_post_init__(self) -> None:
         if self.max_reset_attempts is not None and self.max_reset_attempts < 1:

@@ -15,7 +15,6 @@ from jsclient.durations import DEFAULT, MOST_SECONDS, Default, Timeout, plain, r
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
-from protocol.described import described, described_like
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import ConsumerConfig
@@ -73,13 +72,15 @@ def error_hook(hook: Callable[..., Any] | None) -> Callable[..., Any] | None:
     return lambda error, message=None: hook(error)
 
 
-@described
 @attrs.frozen
 class Paused:
-    """The consumer was paused on the server (2.11): pulls wait, nothing is delivered until `until`."""
+    """The consumer was paused on the server (2.11): pulls wait, nothing is delivered until `until`.
+
+    Attributes:
+        until: When it goes on (UTC); None when the server did not say.
+    """
 
     until: dt.datetime | None
-    """When it goes on (UTC); None when the server did not say."""
 
 
 @attrs.frozen
@@ -87,66 +88,79 @@ class Resumed:
     """A paused consumer delivers again."""
 
 
-@described
 class FetchLimitsDict(TypedDict, total=False):
     """The keyword arguments of `fetch()` that all calls take which hand theirs on to it.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        heartbeat: Seconds between signs of life of the server; default: 5 or half the timeout if that is less; None:
+            none.
+        group: The priority group (server 2.11); default: none.
+        min_pending: Take only while so many messages wait (overflow, server 2.11); default 0: always.
+        min_ack_pending: Take only while so many messages wait for their ack (overflow, server 2.11); default 0:
+            always.
+        priority: 0 to 9, lower first (prioritized, server 2.12); default None: no priority.
+        cancel: A token that ends the call with Cancelled; default None.
     """
 
     heartbeat: Timeout
-    """Seconds between signs of life of the server; default: 5 or half the timeout if that is less; None: none."""
     group: str
-    """The priority group (server 2.11); default: none."""
     min_pending: int
-    """Take only while so many messages wait (overflow, server 2.11); default 0: always."""
     min_ack_pending: int
-    """Take only while so many messages wait for their ack (overflow, server 2.11); default 0: always."""
     priority: int | None
-    """0 to 9, lower first (prioritized, server 2.12); default None: no priority."""
     cancel: Cancel | None
-    """A token that ends the call with Cancelled; default None."""
 
 
-@described_like("FetchLimitsDict")
 class FetchBatchesDict(FetchLimitsDict, total=False):
     """Keyword arguments of `batches()`, which are those of `fetch()`.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        max_bytes: Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit.
+
+    It also has the fields of `FetchLimitsDict`.
     """
 
     max_bytes: int
-    """Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit."""
 
 
-@described_like("FetchLimitsDict")
 class FetchBytesDict(FetchLimitsDict, total=False):
     """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        no_wait_then: Seconds to wait for the first message when nothing is there; then what is there is taken at
+            once. Instead of `timeout`; default None: wait for all of them.
+
+    It also has the fields of `FetchLimitsDict`.
     """
 
     no_wait_then: float | dt.timedelta | None
-    """Seconds to wait for the first message when nothing is there; then what is there is taken at once. Instead of
-    `timeout`; default None: wait for all of them."""
 
 
-@described_like("FetchBytesDict")
 class FetchDict(FetchBytesDict, total=False):
     """Keyword arguments of `next()`, which are those of `fetch()`.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        max_bytes: Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit.
+
+    It also has the fields of `FetchBytesDict`.
     """
 
     max_bytes: int
-    """Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit."""
 
 
-@described_like("PullOptions")
 class PullOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()`; see PullOptions.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `PullOptions`.
     """
 
     max_messages: int | None
@@ -170,7 +184,6 @@ def _heartbeat(value: float | dt.timedelta | Default | None) -> float | Default 
     return value.total_seconds() if isinstance(value, dt.timedelta) else value
 
 
-@described
 @declared("PullOptionsDict")
 @attrs.frozen(kw_only=True)
 class PullOptions:
@@ -196,42 +209,44 @@ class PullOptions:
     with Cancelled.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        max_messages: Messages buffered and requested together; None: 500, and more where the application is fast.
+        max_bytes: Bytes buffered and requested together; 0: no limit.
+        expires: Seconds that one pull lives (at least 1).
+        heartbeat: Seconds between signs of life of the server; None: none are asked for.
+        threshold_messages: A new pull goes out when fewer messages are under way; None: half of `max_messages`.
+        threshold_bytes: The same for bytes.
+        stop_after: End after exactly so many messages.
+        group: The priority group (server 2.11).
+        min_pending: Take only while so many messages wait (overflow, server 2.11).
+        min_ack_pending: Take only while so many messages wait for their ack (overflow, server 2.11).
+        priority: 0 to 9, lower first (prioritized, server 2.12).
+        leave_buffered: At the end leave what was not taken to `ack_wait`, instead of giving it back at once.
+        on_error: Called with everything that the pull survives; without it such errors are logged.
+        on_event: Called with Paused and Resumed.
+        cancel: A token that ends the iteration with Cancelled.
+        first_messages: For layers: the window at the start, where `max_messages` is None.
+        most_messages: For layers: the largest window, where `max_messages` is None.
     """
 
     max_messages: int | None = None
-    """Messages buffered and requested together; None: 500, and more where the application is fast."""
     max_bytes: int = MAX_BYTES
-    """Bytes buffered and requested together; 0: no limit."""
     expires: float = attrs.field(default=EXPIRES, converter=plain)
-    """Seconds that one pull lives (at least 1)."""
     heartbeat: float | Default | None = attrs.field(default=DEFAULT, converter=_heartbeat)
-    """Seconds between signs of life of the server; None: none are asked for."""
     threshold_messages: int | None = None
-    """A new pull goes out when fewer messages are under way; None: half of `max_messages`."""
     threshold_bytes: int | None = None
-    """The same for bytes."""
     stop_after: int | None = None
-    """End after exactly so many messages."""
     group: str = ""
-    """The priority group (server 2.11)."""
     min_pending: int = 0
-    """Take only while so many messages wait (overflow, server 2.11)."""
     min_ack_pending: int = 0
-    """Take only while so many messages wait for their ack (overflow, server 2.11)."""
     priority: int | None = None
-    """0 to 9, lower first (prioritized, server 2.12)."""
     leave_buffered: bool = False
-    """At the end leave what was not taken to `ack_wait`, instead of giving it back at once."""
     on_error: ErrorHook | None = None
-    """Called with everything that the pull survives; without it such errors are logged."""
     on_event: Callable[[Any], Any] | None = None
-    """Called with Paused and Resumed."""
     cancel: Cancel | None = None
-    """A token that ends the iteration with Cancelled."""
     first_messages: int = MAX_MESSAGES
-    """For layers: the window at the start, where `max_messages` is None."""
     most_messages: int = MOST_MESSAGES
-    """For layers: the largest window, where `max_messages` is None."""
 
     def __attrs_post_init__(self) -> None:
         if self.batch_limit < 0 or self.max_bytes < 0 or (self.max_messages == 0 and not self.max_bytes):

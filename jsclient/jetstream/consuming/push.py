@@ -30,7 +30,6 @@ from jsclient.jetstream.consuming.typed import Values, values_of, with_policy, w
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import M
 from jsclient.jetstream.without_payload import refuse_headers_only
-from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -132,12 +131,28 @@ class PushMessages(MessageIterator[M]):
         return bool(self.source.config.ack_policy == "explicit")
 
 
-@with_shared_options
 class PushConsumer(Generic[M]):
     """A push consumer. Made by `create_push_consumer`, `push_consumer` and the like.
 
     The server delivers only while somebody is subscribed, that is while an iterator or consume is open. With a
     `deliver_group` many may be, in one process or several; without one only one (ConsumerAlreadyBound).
+
+    Attributes:
+        js: The JetStream object that it was made with.
+        nc: Its connection.
+        stream_name: The stream that it reads.
+        name: Its name.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        config: The configuration as one object. Without it, pass its fields as keywords.
+        on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
+            DecodeFailed. `Consumer.typed` describes the others.
+
+    Further options:
+        messages, consume: see `PushOptionsDict`.
     """
 
     def __init__(
@@ -147,13 +162,9 @@ class PushConsumer(Generic[M]):
             raise errors.NotPushConsumer(f"consumer {name!r} of stream {stream_name!r} is a pull consumer")
         self._source = PushSource(js, stream_name, name, config, info)
         self.js = js
-        """The JetStream object that it was made with."""
         self.nc: Connection = js.nc
-        """Its connection."""
         self.stream_name = stream_name
-        """The stream that it reads."""
         self.name = name
-        """Its name."""
         self._values: Values[Any] | None = None
 
     @arguments

@@ -22,7 +22,6 @@ from jsclient.jetstream.consuming.pull_statuses import row_of
 from jsclient.jetstream.consuming.pump import NOTHING, Told, failed, reported
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
 from jsclient.states import WAKE, LinkEvent
-from protocol.described import described, described_like
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -34,11 +33,12 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 """What may wait for the application without flow control; beyond that messages are dropped and reported."""
 
 
-@described_like("PushOptions")
 class PushOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()` of push consumers.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `PushOptions`.
     """
 
     on_error: ErrorHook | None
@@ -47,7 +47,6 @@ class PushOptionsDict(TypedDict, total=False):
     leave_buffered: bool
 
 
-@described
 @declared("PushOptionsDict")
 @attrs.frozen(kw_only=True)
 class PushOptions:
@@ -59,16 +58,18 @@ class PushOptions:
     leave what was received and not taken to ack_wait instead of giving it back.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        on_error: Called with what the reading survives; None: it is logged.
+        pending_messages: Messages that may wait for the application without flow control; more are dropped.
+        pending_bytes: Bytes that may wait for the application without flow control; more are dropped.
+        leave_buffered: At the end leave what was not taken to `ack_wait`, instead of giving it back at once.
     """
 
     on_error: ErrorHook | None = None
-    """Called with what the reading survives; None: it is logged."""
     pending_messages: int = PENDING_MESSAGES
-    """Messages that may wait for the application without flow control; more are dropped."""
     pending_bytes: int = PENDING_BYTES
-    """Bytes that may wait for the application without flow control; more are dropped."""
     leave_buffered: bool = False
-    """At the end leave what was not taken to `ack_wait`, instead of giving it back at once."""
 
     def __attrs_post_init__(self) -> None:
         for name in ("pending_messages", "pending_bytes"):

@@ -7,7 +7,6 @@ from typing import Any, Final, Generic, TypeVar
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.without_payload import lacks_payload, missing
-from jsclient.shared_options import with_shared_options
 
 T = TypeVar("T")
 
@@ -15,15 +14,24 @@ UNREAD: Final = object()
 """Stands where the value will be."""
 
 
-@with_shared_options
 class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
-    """A message with a value as its payload: `msg.value`."""
+    """A message with a value as its payload: `msg.value`.
+
+    Attributes:
+        value: The decoded payload, of the type given to `typed`. Reading it raises DecodeFailed where that was not
+            possible; the message may then be acked, naked or terminated as any other. It raises PayloadMissing if the
+            consumer has `headers_only`.
+
+    It also has the fields of `JetStreamMsg`.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
 
     _values: Any = None
     value: T = None  # type: ignore[assignment]
-    """The decoded payload, of the type given to `typed`. Reading it raises DecodeFailed where that was not possible;
-    the message may then be acked, naked or terminated as any other. It raises PayloadMissing if the consumer has
-    `headers_only`."""
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
         """As of every message; the next one has a value, too, whatever `on_bad` says."""

@@ -37,7 +37,6 @@ from jsclient.jetstream.publishing.unacked import Unacked
 from jsclient.jetstream.publishing.window import Window
 from jsclient.message import Msg, Payload
 from jsclient.nuid import new_token
-from jsclient.shared_options import with_shared_options
 from protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub_end, pub_parts
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ OnAck = Callable[[PublishFuture], Any]
 OnError = Callable[[PublishFuture, BaseException], Any]
 
 
-@with_shared_options
 class AsyncPublisher:
     """The asynchronous publishing side of a JetStream context. Thread-safe; has its own inbox and window.
 
@@ -82,6 +80,25 @@ class AsyncPublisher:
     (STREAM.NAMES, STREAM.INFO); otherwise nothing is sent again there, and a lost ack is PublishUnknown.
     `retry_attempts` and `retry_wait` are about 503s, as in `publish`.
     `on_ack(future)` and `on_error(future, error)` run on the connection's events thread. `capabilities`: for layers.
+
+    Attributes:
+        js: The JetStream object that it was made with.
+        nc: Its connection.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
+        msg_id: The message id. Within its duplicate window (2 minutes by default) a stream stores one message of each
+            id.
+
+    Further options:
+        publish: see `PublishOptions`.
+        publish_msg: see `PublishAsyncDict`.
     """
 
     def __init__(
@@ -121,9 +138,7 @@ class AsyncPublisher:
         for name, seconds in (("stall_wait", stall_wait), ("retry_wait", retry_wait)):
             check_timeout(seconds, name)
         self.js = js
-        """The JetStream object that it was made with."""
         self.nc: Connection = js.nc
-        """Its connection."""
         self._engine = engine_of(self.nc)
         if max_pending is None:
             self.window: Window = Window(WINDOW_MESSAGES, max_pending_bytes, FAR_MESSAGES)

@@ -46,7 +46,6 @@ from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
 from jsclient.message import Msg, Payload
-from jsclient.shared_options import with_shared_options
 from protocol import Headers
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ ACK_EVERY: Final = 100
 """After this many messages we wait for the server to have taken them, so that it cannot fall behind."""
 
 
-@with_shared_options
 class AtomicBatch(Generic[V]):
     """A batch that is stored whole or not at all; the stream needs `allow_atomic`. Not for several threads.
 
@@ -75,6 +73,24 @@ class AtomicBatch(Generic[V]):
     first message and the commit only. More than `max_messages` (1,000, the server's default) raise BatchTooLarge.
     Errors before the commit (NotStored, ApiError) mean that nothing is stored; a commit without an answer is
     PublishUnknown.
+
+    Attributes:
+        id: Its id on the server.
+        ack: The ack of the last message, with `batch` and `count`; None before the commit.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
+        msg_id: The message id. Within its duplicate window (2 minutes by default) a stream stores one message of each
+            id.
+
+    Further options:
+        add, add_msg: see `PublishOptions`.
     """
 
     def __init__(
@@ -89,9 +105,7 @@ class AtomicBatch(Generic[V]):
         if ack_every < 0 or max_messages < 1:
             raise ConfigError("ack_every must be 0 or more, max_messages 1 or more")
         self.id: str = nuid.next_nuid()
-        """Its id on the server."""
         self.ack: PubAck | None = None
-        """The ack of the last message, with `batch` and `count`; None before the commit."""
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(self._nc)

@@ -42,7 +42,6 @@ from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.keywords import FastBatchDict
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
 from jsclient.message import Msg, Payload
-from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
@@ -73,7 +72,6 @@ class FlowReply(msgspec.Struct):
 _decode_flow: Final = msgspec.json.Decoder(FlowReply).decode
 
 
-@with_shared_options
 class FastBatch(Generic[V]):
     """Many messages to one stream (`allow_batched`), each stored as it arrives. Not for several threads.
 
@@ -88,6 +86,27 @@ class FastBatch(Generic[V]):
     without a timeout (15 s by default). The server answers every `flow` messages (100, or less if it asks for that),
     and `add` waits while `max_outstanding` (2) answers are missing. The server forgets a batch without messages for
     10 s.
+
+    Attributes:
+        id: Its id on the server.
+        ack: The ack of the end; None before it.
+        acked: Up to this number the server has confirmed.
+        gaps: Numbers of messages that were lost on the way, with `gap="ok"`.
+        errors: Number of a message that was refused -> why, with `gap="ok"`.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
+            server accepts raises PayloadTooLarge before anything is sent.
+        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
+            anything is sent.
+        msg_id: The message id. Within its duplicate window (2 minutes by default) a stream stores one message of each
+            id.
+
+    Further options:
+        add, add_msg: see `PublishOptions`.
     """
 
     def __init__(
@@ -105,15 +124,10 @@ class FastBatch(Generic[V]):
         if not 1 <= flow <= 65_535 or max_outstanding < 1:
             raise ConfigError("flow must be between 1 and 65535, max_outstanding at least 1")
         self.id: str = nuid.next_nuid()
-        """Its id on the server."""
         self.ack: PubAck | None = None
-        """The ack of the end; None before it."""
         self.acked: int = 0
-        """Up to this number the server has confirmed."""
         self.gaps: list[range] = []
-        """Numbers of messages that were lost on the way, with `gap="ok"`."""
         self.errors: dict[int, ApiError] = {}
-        """Number of a message that was refused -> why, with `gap="ok"`."""
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(self._nc)

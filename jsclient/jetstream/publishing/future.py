@@ -18,24 +18,25 @@ from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.message import Payload
 from protocol import Headers
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 
 
-@described
 class PubMsg(msgspec.Struct, frozen=True):
-    """A message to publish: what `publish_msg` takes, and what a future or an error handler shows."""
+    """A message to publish: what `publish_msg` takes, and what a future or an error handler shows.
+
+    Attributes:
+        subject: Where it goes.
+        payload: The payload; text goes out as UTF-8.
+        headers: Its headers.
+        reply: The reply subject; JetStream publishes must not have one.
+    """
 
     subject: str
-    """Where it goes."""
     payload: Payload = b""
-    """The payload; text goes out as UTF-8."""
     headers: Headers | dict[str, str] | None = None
-    """Its headers."""
     reply: str = ""
-    """The reply subject; JetStream publishes must not have one."""
 
     @property
     def data(self) -> Payload:
@@ -43,20 +44,21 @@ class PubMsg(msgspec.Struct, frozen=True):
         return self.payload
 
 
-@described
 class PublishFuture(msgspec.Struct, gc=False, eq=False):
     """The ack to come of one `publish_async`. It always resolves: acked, rejected, certainly not stored, or unknown.
 
     Thread-safe. A Struct because it is made for every message: 85 ns, where a class with __slots__ costs 226 and
     `concurrent.futures.Future` 3,300.
+
+    Attributes:
+        subject: Where the message goes.
+        payload: Its payload.
     """
 
     _owner: Any
     _token: bytes
     subject: str
-    """Where the message goes."""
     payload: bytes
-    """Its payload."""
     _block: bytes | None
     _sends: int = 1
     _no_responders: int = 0

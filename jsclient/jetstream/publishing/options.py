@@ -16,7 +16,6 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge, brief
 from jsclient.jetstream.api import headers as names
 from protocol import Headers
-from protocol.described import described
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -58,7 +57,6 @@ _MAX_KNOWN: Final = 1_000
 _known: set[str] = set()
 
 
-@described
 class PublishOptions(TypedDict, total=False):
     """The further keyword arguments of `publish` and `publish_async`; all may be None.
 
@@ -66,26 +64,30 @@ class PublishOptions(TypedDict, total=False):
     nothing is stored.
 
     What is of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        expected_stream: The stream that must take the message (StreamMismatch).
+        expected_last_seq: The last sequence of the stream (WrongLastSequence).
+        expected_last_subject_seq: The last sequence of the subject; 0 means: there is none yet (WrongLastSequence).
+        expected_last_subject: With expected_last_subject_seq: the subject or filter that it is meant for (server 2.11
+            and later).
+        expected_last_msg_id: The message id of the stream's last message (WrongLastMsgId). Not on replicated streams
+            of 2.15.1: they stop.
+        ttl: Seconds until the message is removed, 1 or more, or "never" (server 2.11, allow_msg_ttl).
+        rollup: Replace all earlier messages of the subject ("sub") or stream ("all"); needs allow_rollup_hdrs.
+        incr: Add this to the counter on the subject; the payload must be empty (server 2.12, allow_msg_counter).
+        schedule: Let the server publish the message later or repeatedly (server 2.12, allow_msg_schedules).
     """
 
     expected_stream: str | None
-    """The stream that must take the message (StreamMismatch)."""
     expected_last_seq: int | None
-    """The last sequence of the stream (WrongLastSequence)."""
     expected_last_subject_seq: int | None
-    """The last sequence of the subject; 0 means: there is none yet (WrongLastSequence)."""
     expected_last_subject: str | None
-    """With expected_last_subject_seq: the subject or filter that it is meant for (server 2.11 and later)."""
     expected_last_msg_id: str | None
-    """The message id of the stream's last message (WrongLastMsgId). Not on replicated streams of 2.15.1: they stop."""
     ttl: float | dt.timedelta | Literal["never"] | None
-    """Seconds until the message is removed, 1 or more, or "never" (server 2.11, allow_msg_ttl)."""
     rollup: Literal["sub", "all"] | None
-    """Replace all earlier messages of the subject ("sub") or stream ("all"); needs allow_rollup_hdrs."""
     incr: int | None
-    """Add this to the counter on the subject; the payload must be empty (server 2.12, allow_msg_counter)."""
     schedule: Schedule | None
-    """Let the server publish the message later or repeatedly (server 2.12, allow_msg_schedules)."""
 
 
 # --- options to headers -----------------------------------------------------------------------------------------

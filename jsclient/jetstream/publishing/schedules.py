@@ -20,32 +20,32 @@ from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import as_timestamp, format_time
 from jsclient.jetstream.publishing.options import ttl_text
 from protocol import check_subject
-from protocol.described import described
 
 _PREDEFINED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _CRON = re.compile(r"\S+( \S+){5}")
 
 
-@described
 @attrs.frozen(kw_only=True)
 class Schedule:
     """When the server publishes, and where to; make one with `at`, `every` or `cron`.
 
     js.publish("schedules.invoice", b"send it", schedule=Schedule.at(when, target="invoices.due"))
+
+    Attributes:
+        spec: The value of Nats-Schedule, as the server reads it.
+        target: The subject that the message is published to; in the same stream and not the schedule's own.
+        source: Publish the last message of this subject instead of the schedule's own (server 2.14).
+        ttl: The TTL of what is published, seconds.
+        rollup: Nats-Rollup of what is published (server 2.14).
+        time_zone: An IANA name for cron specifications, for example "Europe/Berlin" (server 2.14); default UTC.
     """
 
     spec: str
-    """The value of Nats-Schedule, as the server reads it."""
     target: str
-    """The subject that the message is published to; in the same stream and not the schedule's own."""
     source: str | None = None
-    """Publish the last message of this subject instead of the schedule's own (server 2.14)."""
     ttl: float | dt.timedelta | Literal["never"] | None = None
-    """The TTL of what is published, seconds."""
     rollup: Literal["sub", "all"] | None = None
-    """Nats-Rollup of what is published (server 2.14)."""
     time_zone: str | None = None
-    """An IANA name for cron specifications, for example "Europe/Berlin" (server 2.14); default UTC."""
 
     def __attrs_post_init__(self) -> None:
         check_subject(self.target, "schedule target")
