@@ -111,10 +111,3 @@ def purge_letters(letters: DeadLetters, options: Options) -> Any:
     """Remove letters for good."""
     removed = letters.purge(limit=options.limit, **_filters(options))
     return {"removed": removed}, f"removed {removed:,}"
-
-
-@cli("dead adopt", *_WHERE)
-def adopt_letters(letters: DeadLetters, options: Options) -> Any:
-    """Make letters of what other services gave up, from the server's advisories."""
-    made = letters.adopt(letters.advisory_consumer())
-    return {"adopted": made}, f"adopted {made:,}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypedDict
+from typing import Final
 
 import attrs
 
@@ -12,6 +11,7 @@ from jsclient.declared import declared
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
 from jsclient.groups.config import check_name
+from jsclient.workers.options import HandlingDict
 
 LEASE: Final = 10.0
 """Seconds after which a process that the server has not heard of counts as dead, and its partitions go to others."""
@@ -24,7 +24,7 @@ PRIORITY_TIMEOUT: Final = 5.0
 """Seconds without a pull after which the server lets another process of the same member take over."""
 
 
-class GroupPoolDict(TypedDict, total=False):
+class GroupPoolDict(HandlingDict, total=False):
     """The keyword arguments of GroupPool, for type checkers: those of MemberOptions, and the fields of PoolOptions that
     a group has.
 
@@ -40,18 +40,6 @@ class GroupPoolDict(TypedDict, total=False):
     max_ack_pending: int
     priority_timeout: float | dt.timedelta
     hand_over_timeout: float | dt.timedelta | None
-    threads: int
-    key: Callable[[Any], Any]
-    attempts: int | None
-    retries: int | None
-    dead_letter: str | None
-    backoff: Sequence[float | dt.timedelta] | None
-    jitter: float
-    confirm: bool
-    in_progress: bool
-    progress_limit: float | dt.timedelta
-    stop_timeout: float | dt.timedelta
-    on_event: Callable[[Any], Any] | None
 
 
 @declared("GroupPoolDict")

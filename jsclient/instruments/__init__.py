@@ -175,7 +175,7 @@ def sending_later(instrument: Instrumentation, send: Callable[..., Any]) -> Call
 
 def handling(instrument: Instrumentation | None, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A handler of messages, or of lists of them, with the instrument around it."""
-    if instrument is None or getattr(handler, "is_instrumented", False):
+    if instrument is None:
         return handler
     watcher = instrument
 

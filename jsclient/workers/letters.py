@@ -29,27 +29,16 @@ from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.hints import Unpack
-from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
+from jsclient.jetstream import JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream import dead_letters as origins
-from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.jetstream.api.headers import readable
-from jsclient.jetstream.without_payload import payload_of
 from jsclient.workers import later
-from jsclient.workers.adopting import UNREACHABLE, Adopting
 from protocol import Headers
-from protocol.errors import BAD_JSON, ProtocolError
 
 _REPLAYED: Final = "Replayed-"
 REPLAYS: Final = "Replayed-Count"
 PAGE: Final = 500
 ALL: Final = ">"
-
-ADVISORY_SUBJECTS: Final = (
-    "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
-    "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>",
-)
-"""Subjects of a stream that catches what servers tell about messages that are given up. A core subscription would miss
-what is told while nobody listens."""
 
 
 @attrs.frozen
@@ -368,62 +357,6 @@ class DeadLetters:
             self.delete(letter, timeout=timeout)
             removed += 1
         return removed
-
-    # --- messages that others gave up -------------------------------------------------------------------------
-
-    def advisory_consumer(self, stream: str = "DEAD-ADVISORIES", *, timeout: Timeout = DEFAULT) -> Consumer:
-        """The consumer for `adopt`; makes the stream that catches the server's advisories if there is none."""
-        from jsclient.jetstream import StreamConfig
-
-        config = StreamConfig(name=stream, subjects=builtins.list(ADVISORY_SUBJECTS), max_age=30 * 86_400.0)
-        timeout = whole(timeout)
-        return self._js.get_or_create_stream(config, timeout=timeout).get_or_create_consumer(
-            ConsumerConfig(durable_name="dead-letters", max_ack_pending=PAGE), timeout=timeout
-        )
-
-    @arguments
-    def adopt(
-        self, consumer: Consumer, subject: str | None = None, *, limit: int = PAGE, timeout: Timeout = DEFAULT
-    ) -> int:
-        """Make letters of messages that services in other languages gave up; returns how many.
-
-        Reads advisories from `consumer` (see `advisory_consumer`), fetches each message from its stream and stores it
-        under `subject`, then acknowledges the advisory. Call it from time to time; several processes may. If the
-        domain of an advisory cannot be reached, the advisory is not counted and is delivered again after a minute.
-
-        `subject`: None (default) takes the subject of these letters, or the first one of their stream. A wildcard in it
-        becomes `adopted`, as in `dead.adopted`. `limit`: the most advisories of one call (500).
-        """
-        made = 0
-        timeout = whole(timeout)
-        if subject is None:
-            subject = self._own_subject(timeout)
-        adopting = Adopting(self._js, self._stream, self.subject, subject, timeout)
-        for advisory in consumer.fetch_no_wait(limit, timeout=timeout):
-            try:
-                told = parse_advisory(payload_of(consumer.js, advisory, timeout))
-            except (errors.PayloadMissing, errors.ConnectionClosed):
-                raise
-            except (*BAD_JSON, ProtocolError, errors.JsClientError):
-                advisory.term("not an advisory")
-                continue
-            if isinstance(told, (MaxDeliveries, MessageTerminated)) and told.stream != self.stream_name:
-                if not adopting.adopt(told):
-                    advisory.nak(UNREACHABLE)
-                    continue
-                made += 1
-            advisory.double_ack(timeout)
-        return made
-
-    def _own_subject(self, timeout: Timeout) -> str:
-        """A subject on which these letters are found."""
-        pattern: str | None = self.subject
-        if pattern == ALL:
-            subjects = self._stream.info(timeout=timeout).config.subjects
-            pattern = subjects[0] if subjects else None
-        if pattern is None:
-            raise errors.ConfigError(f"stream {self.stream_name!r} has no subjects. Nothing was adopted. Give subject=")
-        return ".".join("adopted" if token in ("*", ">") else token for token in pattern.split("."))
 
     @arguments
     def export(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> Iterator[bytes]:

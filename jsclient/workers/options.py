@@ -23,7 +23,7 @@ PROGRESS_LIMIT: Final = 3600.0
 """Seconds after which a handler that still runs counts as hung: no more in-progress, so another worker gets it."""
 
 MAX_PREFETCH: Final = 4_000
-"""Messages a pool holds at most beside those being handled, as `consume` does."""
+"""Messages a pool holds at most in addition to those being handled, as `consume` does."""
 
 PREFETCH_SECONDS: Final = 0.1
 """Work that may wait in this process: fast handlers prefetch, slow ones take a message only when they are free."""
@@ -149,8 +149,8 @@ class PoolOptions:
             raise ConfigError("batch and manual exclude each other: return outcomes instead")
 
 
-class PoolOptionsDict(TypedDict, total=False):
-    """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions.
+class HandlingDict(TypedDict, total=False):
+    """The keyword arguments that WorkerPool and GroupPool share, for type checkers.
 
     What is of another type or out of range raises ConfigError before anything is sent.
 
@@ -165,14 +165,24 @@ class PoolOptionsDict(TypedDict, total=False):
     backoff: Sequence[float | dt.timedelta] | None
     jitter: float
     confirm: bool
-    manual: bool
     in_progress: bool
     progress_limit: float | dt.timedelta
+    stop_timeout: float | dt.timedelta
+    on_event: Callable[[Any], Any] | None
+
+
+class PoolOptionsDict(HandlingDict, total=False):
+    """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+
+    The fields are described in `PoolOptions`.
+    """
+
+    manual: bool
     batch: tuple[int, float | dt.timedelta] | None
     max_prefetch: int
     ack_wait: float | dt.timedelta | None
     group: str
-    stop_timeout: float | dt.timedelta
-    on_event: Callable[[Any], Any] | None
     later: str | None
     later_from: float | dt.timedelta

@@ -56,7 +56,7 @@ WAITS: dict[str, str] = {
     "group drop": "S G m", "group step-down": "S G m", "group rm": "S G -f",
     "lock ls": "", "lock release": "l -f",
     "dead ls": "", "dead report": "", "dead show": "1", "dead replay": "-f", "dead purge": "-f",
-    "dead adopt": "", "check": "", "top": "--once --interval 0.01",
+    "check": "", "top": "--once --interval 0.01",
     **{
         f"check {kind}": words
         for kind, words in {

@@ -211,7 +211,6 @@ def three() -> Iterator[dict[str, NatsServer]]:
 def sides(three: dict[str, NatsServer]) -> Iterator[dict[str, JetStream]]:
     sides = {name: JetStream(jsclient.connect(server.url)) for name, server in three.items()}
     sides["hub"].create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
-    sides["hub"].create_stream(StreamConfig(name="DEAD-ADVISORIES", subjects=["$JS.EVENT.ADVISORY.CONSUMER.>"]))
     yield sides
     for js in sides.values():
         for name in list(js.stream_names()):
@@ -256,42 +255,3 @@ def test_the_letter_of_a_leaf_node_that_comes_again_is_stored_once(sides: dict[s
             wait_until(lambda consumer=consumer: consumer.info().ack_floor.stream_seq == 1, 10)  # type: ignore[misc]
         consumer.delete()
     assert payloads(sides["hub"]) == [b"a"]
-
-
-def test_adopted_letters_come_from_the_domain_of_the_advisory(sides: dict[str, JetStream]) -> None:
-    same_on_both(sides)
-    sides["hub"].create_stream(StreamConfig(name="JOBS", subjects=["jobs.hub"]))
-    for name in ("hub", "leaf", "second"):
-        sides[name].publish(f"jobs.{name}", name.encode())
-        sides[name].create_consumer("JOBS", ConsumerConfig(durable_name="w")).next(5).term()
-    advisories = sides["hub"].stream("DEAD-ADVISORIES")
-    consumer = advisories.create_consumer(ConsumerConfig(durable_name="a"))
-    letters = DeadLetters(sides["hub"])
-    wait_until(lambda: letters.adopt(consumer) >= 0 and len(list(letters.list())) == 3, 10)
-    assert sorted(letter.data for letter in letters.list()) == [b"hub", b"leaf", b"second"]
-    assert not any(letter.lost for letter in letters.list())
-
-
-def test_what_a_pool_has_stored_is_not_adopted(js: JetStream) -> None:
-    """Its term tells of the same message, which a work queue does not have any more."""
-    letters = DeadLetters(js)
-    consumer = letters.advisory_consumer()
-    for text in (b"first", b"second"):
-        give_up(jobs(js, text), "pool")
-    foreign = jobs(js, b"third")
-    foreign.next(5).term()
-    wait_until(lambda: js.stream("DEAD-ADVISORIES").info().state.messages == 3, 10)
-    letters.adopt(consumer)
-    found = [(letter.data, letter.lost) for letter in letters.list()]
-    assert found == [(b"first", False), (b"second", False), (b"", True)]
-
-
-def test_a_message_of_a_later_stream_is_not_adopted(js: JetStream) -> None:
-    letters = DeadLetters(js)
-    consumer = letters.advisory_consumer()
-    jobs(js, b"first", retention="limits").next(5).term()
-    wait_until(lambda: js.stream("DEAD-ADVISORIES").info().state.messages == 1, 10)
-    jobs(js, b"second", retention="limits")
-    assert letters.adopt(consumer) == 1
-    (letter,) = letters.list()
-    assert (letter.lost, letter.data) == (True, b"")

@@ -1,4 +1,4 @@
-"""Dead letters: found, replayed once, removed, and adopted from services that are not ours."""
+"""Dead letters: found, replayed once, and removed."""
 
 from __future__ import annotations
 
@@ -89,29 +89,6 @@ def test_a_letter_cannot_make_us_call_the_api(js: JetStream) -> None:
     assert js.stream("JOBS").info().state.messages == 0
 
 
-def test_what_other_services_gave_up_is_adopted(js: JetStream, server: NatsServer) -> None:
-    letters = DeadLetters(js)
-    advisories = letters.advisory_consumer()
-    consumer = js.create_consumer("JOBS", ConsumerConfig(durable_name="other", max_deliver=1, ack_wait=0.5))
-    for number in (1, 2):
-        js.publish("jobs.x", b"%d" % number, headers={"Kind": "job"})
-    consumer.next(5).term()
-    consumer.next(5).nak()
-    assert not consumer.fetch(1, timeout=0.2)  # the server looks when somebody asks
-    stream = js.stream("DEAD-ADVISORIES")
-    wait_until(lambda: stream.info().state.messages == 2 or consumer.fetch(1, timeout=0.2))
-    js.stream("JOBS").delete_msg(1)
-    assert letters.adopt(advisories) == 2
-    assert letters.adopt(advisories) == 0
-    lost, found = sorted(letters.list(), key=lambda letter: letter.stream_seq)
-    assert (lost.lost, lost.data, lost.reason) == (True, b"", "terminated")
-    assert (found.lost, found.data, found.original_subject, found.reason) == (False, b"2", "jobs.x", "max_deliver")
-    assert found.headers is not None
-    with pytest.raises(errors.ConfigError, match="no payload"):
-        letters.replay(lost)
-    assert letters.replay(found).stream == "JOBS"
-
-
 def test_letters_are_found_on_all_subjects_of_their_stream(js: JetStream, server: NatsServer) -> None:
     """What else is in the stream is not a letter: it is not shown, replayed or purged."""
     mine = js.create_stream(StreamConfig(name="MYSTREAM", subjects=["failed.*", "morgue"], storage="memory"))
@@ -132,11 +109,7 @@ def test_letters_are_found_on_all_subjects_of_their_stream(js: JetStream, server
     assert len(lines(cli(server, "dead", "ls", "--letters", "MYSTREAM", "--json"))) == 3
     assert len(lines(cli(server, "dead", "ls", "--letters", "MYSTREAM", "--on", "morgue", "--json"))) == 2
     assert letters.summary() == {("JOBS", "C1", "no"): 2, ("JOBS", "C0", "no"): 1}
-    advisories = letters.advisory_consumer()
-    js.create_consumer("JOBS", ConsumerConfig(durable_name="other")).next(5).term()
-    wait_until(lambda: letters.adopt(advisories) or any(letter.consumer == "other" for letter in letters.list()))
-    assert [letter.subject for letter in letters.list(consumer="other")] == ["failed.adopted"]
-    assert letters.purge() == 4
+    assert letters.purge() == 3
     assert [message.data for message in mine.get_batch(10)] == [b"other"]
     with pytest.raises(errors.ConfigError):
         DeadLetters(js, "MYSTREAM", "")
@@ -158,4 +131,3 @@ def test_letters_from_the_shell(js: JetStream, server: NatsServer) -> None:
     assert cli(server, "dead", "replay", "--seq", "1", "-f").stdout == "replayed 1\n"
     assert cli(server, "dead", "replay", "--reason", "Value", "-f").stdout == "replayed 2\n"
     assert json.loads(cli(server, "dead", "purge", "-f", "--json").stdout) == {"removed": 2}
-    assert cli(server, "dead", "adopt").stdout == "adopted 0\n"

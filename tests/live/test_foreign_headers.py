@@ -181,24 +181,6 @@ def test_dead_letters_keep_the_rest(js: JetStream, stream: Stream, lines: bytes)
 
 
 @pytest.mark.parametrize("lines", [LINES, BROKEN], ids=["foreign", "broken"])
-def test_adopted_letters_keep_the_rest(js: JetStream, stream: Stream, lines: bytes) -> None:
-    dead = uuid.uuid4().hex
-    js.create_stream(StreamConfig(name=dead, subjects=[f"{dead}.>"]))
-    letters = DeadLetters(js, dead)
-    consumer = letters.advisory_consumer()
-    advisories = consumer.stream_name
-    send(js, f"{stream.name}.a", lines=lines)
-    stream.create_consumer(ConsumerConfig(durable_name="C")).next(timeout=5).term()
-    wait_until(lambda: js.stream(advisories).info().state.messages == 1, 10)
-    assert letters.adopt(consumer, f"{dead}.adopted") == 1
-    (letter,) = letters.list()
-    assert letter.headers.items() == ([("x", "y"), ("Ok", "1")] if lines is LINES else [("Kept", "1")])
-    assert (letter.data, letter.original_subject) == (b"x", f"{stream.name}.a")
-    for name in (dead, advisories):
-        js.delete_stream(name)
-
-
-@pytest.mark.parametrize("lines", [LINES, BROKEN], ids=["foreign", "broken"])
 def test_the_command_line_shows_them_on_one_line_each(
     server: NatsServer, js: JetStream, stream: Stream, lines: bytes
 ) -> None:

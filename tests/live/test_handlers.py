@@ -19,7 +19,6 @@ from jsclient.jetstream import JetStream
 from jsclient.services import ServiceConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import DeadLetters, WorkerPool
-from jsclient.workers.tracing import traced
 
 Take = Callable[[Any], Any]
 
@@ -70,7 +69,6 @@ def places(nc: Connection, tmp_path: Path) -> dict[str, Take]:
         "typed pool": lambda f: WorkerPool(consumer.typed(int), f),
         "key": lambda f: WorkerPool(consumer, print, key=f),
         "on_event": lambda f: WorkerPool(consumer, print, on_event=f),
-        "traced": traced,
         "letters": lambda f: DeadLetters(js, "JOBS").replay_all(on_letter=f),
         "watch": lambda f: kv.watch(callback=f),
         "encoded watch": lambda f: kv.encoded(keys=keyvalue.PATH_KEYS).watch(callback=f),

@@ -296,13 +296,3 @@ def test_a_retry_for_later_has_the_payload(js: JetStream, server: NatsServer) ->
     with WorkerPool(consumer, handle, dead_letter="dead.x", threads=1, **options):
         wait_until(emptied(stream), 20)
     assert [letter.data for letter in DeadLetters(js).list()] == [b"first"]
-
-
-def test_advisories_are_read_too(js: JetStream) -> None:
-    letters = DeadLetters(js)
-    advisories = letters.advisory_consumer()
-    js.create_or_update_consumer(advisories.stream_name, advisories.info().config.replace(headers_only=True))
-    stream = jobs(js, b"first", retention="limits")
-    consumer_of(stream, headers_only=False).next(5).term()
-    wait_until(lambda: letters.adopt(advisories) or list(letters.list()), 10)
-    assert [letter.data for letter in letters.list()] == [b"first"]

@@ -322,20 +322,3 @@ def test_figures_for_prometheus(stream: Stream) -> None:
         wait_until(settled(consumer, 3), 10)
         page = metrics.text_page(pool, service="test").decode()
     assert 'jsclient_pool_handled_total{consumer="pool",service="test",stream="WORK"} 3.0' in page
-
-
-def test_the_publishers_trace_reaches_the_handler(stream: Stream) -> None:
-    from opentelemetry import trace
-
-    from jsclient.workers.tracing import traced
-
-    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    stream.js.publish("work.traced", b"x", headers={"traceparent": parent})
-    consumer, seen = consumer_of(stream), []
-
-    def handle(message: Any) -> None:
-        seen.append(trace.get_current_span().get_span_context().trace_id)
-
-    with WorkerPool(consumer, traced(handle), threads=1):
-        wait_until(settled(consumer, 1), 10)
-    assert seen == [0x0AF7651916CD43DD8448EB211C80319C]

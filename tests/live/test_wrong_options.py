@@ -118,6 +118,10 @@ FEEDS: dict[str, list[Feed]] = {
         lambda rig, **given: rig.letters.purge(**given),
         lambda rig, **given: list(rig.letters.export(**given)),
     ],
+    "HandlingDict": [
+        lambda rig, **given: WorkerPool(rig.consumer, nothing, **given),
+        lambda rig, **given: GroupPool(rig.group, nothing, **given),
+    ],
     "PoolOptionsDict": [lambda rig, **given: WorkerPool(rig.consumer, nothing, **given)],
     "GroupPoolDict": [lambda rig, **given: GroupPool(rig.group, nothing, **given)],
     "ReadArguments": [read_table],

@@ -38,7 +38,6 @@ MODULES = {
     "jsclient.services": "jsclient.services",
     "jsclient.workers": "jsclient.workers",
     "jsclient.workers.metrics": "jsclient.workers.metrics",
-    "jsclient.workers.tracing": "jsclient.workers.tracing",
     "jsclient.instruments": "jsclient.instruments",
     "jsclient.instruments.metrics": "jsclient.instruments.metrics",
     "jsclient.instruments.tracing": "jsclient.instruments.tracing",
