@@ -101,7 +101,7 @@ class Connection:
             self._engine.close()
         elif self.is_connected:
             with contextlib.suppress(errors.JsClientError):  # what is not sent stays buffered
-                self._engine.asker.rtt(CLOSE_FLUSH)
+                self._engine.requests.rtt(CLOSE_FLUSH)
 
     def __del__(self) -> None:
         engine: Engine | None = getattr(self, "_engine", None)
@@ -169,12 +169,12 @@ class Connection:
 
         5 seconds by default. Raises FlushTimeout, ConnectionLost if the link went down meanwhile, ConnectionClosed.
         """
-        self._engine.asker.rtt(timeout, cancel=cancel)
+        self._engine.requests.rtt(timeout, cancel=cancel)
 
     @arguments
     def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
         """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
-        return self._engine.asker.rtt(timeout, cancel=cancel)
+        return self._engine.requests.rtt(timeout, cancel=cancel)
 
     # --- JetStream --------------------------------------------------------------------------------------
 
@@ -225,14 +225,18 @@ class Connection:
         stall: float | dt.timedelta | None = None,
         sentinel: Callable[[Msg], bool] | None = None,
         headers: HeadersLike | None = None,
+        cancel: Cancel | None = None,
     ) -> Iterator[Msg]:
         """One request, many replies (ADR-47), as they come.
 
         Ends after `max_messages`, when `stall` seconds pass after a reply without another one, when `sentinel`
         returns True for a reply (that one is not delivered; `jsclient.empty_payload` is the usual one), or after
-        the total `timeout` (5 s). Raises NoResponders if nobody listens; no reply at all is an empty iteration.
+        the total `timeout` (5 s). Raises NoResponders if nobody listens, Cancelled by its `cancel` token; no reply at
+        all is an empty iteration.
         """
-        replies = self._engine.asker.request_many(
+        if cancel is not None:
+            check_cancel(cancel)
+        replies = self._engine.requests.request_many(
             subject,
             payload,
             timeout=timeout,
@@ -240,6 +244,7 @@ class Connection:
             stall=plain_or_none(stall),
             sentinel=sentinel,
             headers=None if headers is None else checks.headers(headers),
+            cancel=cancel,
         )
         return _holding(self, replies)
 

@@ -224,7 +224,7 @@ class Subscription:
         deadline = Deadline.of(timeout, limit)
         if core.withdraw():
             with contextlib.suppress(errors.TimedOut, errors.NatsConnectionError):  # nothing comes over a dead link
-                core.engine.asker.rtt(deadline.at_most(limit))
+                core.engine.requests.rtt(deadline.at_most(limit))
         core.all_received()
         core.finish_drain(deadline)
 

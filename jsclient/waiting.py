@@ -79,6 +79,9 @@ class Ticket(Generic[T]):
     def empty(self) -> bool:
         return not self._items
 
+    def size(self) -> int:
+        return len(self._items)
+
     def get_nowait(self) -> Any:
         try:
             return self._items.popleft()

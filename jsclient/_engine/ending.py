@@ -250,7 +250,7 @@ class Ending:
     def _flush_draining(self, timeout: float | None) -> errors.DrainTimeout | None:
         engine = self._engine
         try:
-            engine.asker.rtt(timeout)
+            engine.requests.rtt(timeout)
         except (errors.TimedOut, errors.NatsConnectionError) as error:
             kept = len(engine.outbox.frames)
             lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""

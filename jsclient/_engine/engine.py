@@ -1,6 +1,6 @@
 """The engine of a Connection: its parts, and what they tell each other.
 
-    callers -> Asker, Encoder -> Outbox -> socket          Session: dialling, the reader, reconnecting
+    callers -> Requests, Encoder -> Outbox -> socket        Session: dialling, the reader, reconnecting
     socket -> reader -> Subscriptions -> mailboxes, sinks   Subscriptions: the table, SUB and UNSUB
     Telling: callbacks, listeners, errors                  Ending: drain and close
 
@@ -20,7 +20,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from jsclient import errors, hints, instruments, nuid
-from jsclient._engine.asking import Asker
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.encoding import Encoder
 from jsclient._engine.ending import Ending
@@ -40,7 +39,7 @@ from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.table import Subscriptions
 from jsclient._engine.takers import Takers
 from jsclient._engine.telling import Telling, guarded
-from jsclient.durations import Deadline, Timeout
+from jsclient.durations import Deadline
 from jsclient.instruments import Instrumentation
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions
@@ -94,9 +93,6 @@ class Engine:
         self.subscriptions: Subscriptions = Subscriptions(self)
         self.relay: Relay = Relay(self.outbox, self.clock.kick)
         self.clock.relay = self.relay
-        self.requests: Requests = Requests(self._open_request_inbox, self.relay)
-        self.request_sid: bytes = b""
-        self.reply_sids: set[bytes] = set()  # where answers come that are not held to max_payload
         self._answers = 0  # of requests, that the reader has taken note of
         self.woke_taker: bool = False  # the reader did, with the chunk it has just delivered
         self.encoder: Encoder = Encoder(lambda: self.connected_url)
@@ -107,8 +103,8 @@ class Engine:
         self.post_now: Callable[..., None] = self.outbox.post_now
         self.post_at_once: Callable[[Frame], None] = self.outbox.post_at_once
         self.flush_outbox: Callable[[], None] = self.outbox.flush
-        self.asker: Asker = Asker(self)
-        self.request: Callable[..., Msg] = self.asker.request
+        self.requests: Requests = Requests(self)
+        self.request: Callable[..., Msg] = self.requests.request
         self.ending: Ending = Ending(self)
         if options.instrumentation is not None:
             self._instrument(options.instrumentation)
@@ -185,16 +181,11 @@ class Engine:
 
         Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
         """
-        return self.asker.later_reply(reply, timeout)
+        return self.requests.later_reply(reply, timeout)
 
     def forget_reply(self, reply: Msg) -> None:
         """No further replies are wanted. Does nothing where none are heard."""
-        self.asker.forget_reply(reply)
-
-    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
-        """As `request`, and sent again every `every` seconds until an answer to any of them comes. Only for what may be
-        done twice."""
-        return self.asker.request_repeatedly(subject, payload, timeout=timeout, every=every)
+        self.requests.forget_reply(reply)
 
     def request_each(
         self, subjects: list[bytes], payload: bytes, deadline: Deadline
@@ -204,7 +195,7 @@ class Engine:
 
         Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
         """
-        return self.asker.request_each(subjects, payload, deadline)
+        return self.requests.request_each(subjects, payload, deadline)
 
     def when_read(self, call: Callable[[], None]) -> None:
         """Make a call on the flusher thread, once the server has read all that was sent so far, and what it
@@ -214,13 +205,6 @@ class Engine:
         self.outbox.nudge()
 
     # --- subscriptions: see `table` -------------------------------------------------------------------------
-
-    def _open_request_inbox(self, requests: Requests) -> bytes:
-        prefix = f"{self.options.inbox_prefix}.{nuid.inbox_id()}."
-        self.reply_sids.discard(self.request_sid)  # of one that the server has refused: each request opens another
-        self.request_sid = self.open_sink(prefix + "*", requests).sid
-        self.reply_sids.add(self.request_sid)
-        return prefix.encode()
 
     def new_inbox(self) -> str:
         """A subject that nobody else can guess, for replies."""
@@ -285,7 +269,7 @@ class Engine:
             if sink.__class__ is Inbox:
                 if sink.mailbox._waiters:
                     return False
-            elif sink.sid != self.request_sid:
+            elif sink.sid != self.requests.sid:
                 return False  # it has a thread of its own, or none: a callback, acks of asynchronous publishes
         return True
 

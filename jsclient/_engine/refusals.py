@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
-from jsclient._engine.asking import same_violation
 from jsclient._engine.pings import WhenAnswered
 from jsclient._engine.sinks import BaseSubscription, SinkSubscription
 
@@ -97,10 +96,15 @@ class Refusals:
         if not refused:
             engine.report_error(full.error, None)
         if refused is None:  # it may be that one
-            inbox = table.sinks.get(engine.request_sid)
+            inbox = table.sinks.get(engine.requests.sid)
             if inbox is not None:
                 engine.remove_subscription(inbox, tell_server=True)
             engine.requests.refuse(lambda: _no_answers("may have", full.error))
+
+
+def same_violation(error: Any) -> errors.PermissionViolation:
+    """A copy for each waiting call: an exception that several threads raise collects all their tracebacks."""
+    return errors.PermissionViolation(error.what, error.subject, error.operation)
 
 
 class _Full(WhenAnswered):

@@ -1,50 +1,95 @@
-"""Requests: one wildcard inbox per connection, a token per request, a ticket per waiting thread."""
+"""Questions that wait for an answer: flush, `request` and its kinds. All requests are made of one thing, a `Call`.
+
+A connection has one wildcard inbox for answers, and a call has a token in it. Every responder sees the prefix of the
+inbox, so a token is random and serves one call: a responder to one can forge no other.
+
+The thread that waits enters its token into `waiting` and takes it out again, inside one `try`: both are single calls
+into C, so a Ctrl-C between them and anything else cannot leave it there for ever.
+"""
 
 from __future__ import annotations
 
 import queue
-import sys
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import repeat
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import checks, errors, handlers, nuid, waiting
+from jsclient._engine.encoding import as_bytes
 from jsclient._engine.mailbox import OVERHEAD, message_size
-from jsclient._engine.relay import CHAINS, Relay
-from jsclient._engine.sinks import ReplySink
-from jsclient.durations import Deadline
-from jsclient.nuid import new_token
-from jsclient.states import LinkEvent
-from jsclient.waiting import Ticket, get, new_lock
-from protocol.frames import Frame, pub_each, reply_of
+from jsclient._engine.relay import CHAINS
+from jsclient._engine.sinks import CANCEL_SLICE, ReplySink
+from jsclient._engine.taking import read_reply
+from jsclient._engine.unkept import Unkept
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
+from jsclient.message import HeadersLike, Msg, Payload
+from jsclient.states import ConnectionState, LinkEvent
+from protocol.frames import Frame, pub, pub_each, reply_of, with_reply
 
 if TYPE_CHECKING:
-    from jsclient.message import Msg
+    from jsclient._engine.engine import Engine
+    from jsclient.cancel import Cancel
 
-MAX_KEPT: Final = 1_024
-"""Answered requests to which further replies are heard, at most: a caller that keeps one forgets it soon."""
+NO_STATUS: Final = b"NATS/1.0 503"
 
-MAX_EARLY: Final = 64
-EARLY_SIZE: Final = 4_096
-"""Second replies that wait to be asked for, and the bytes of one, at most: an ack is small, and asked for at once."""
+FURTHER_SIZE: Final = 4_096
+"""Bytes of a further reply (see `later_reply`) at most: an ack is small."""
 
 EACH_WRITE: Final = 256
-"""Requests of `ask_each` that are joined before they are queued: about 32 KiB."""
+"""Requests of `request_each` that are joined before they are queued: about 32 KiB."""
 
 MOST_REPLIES: Final = 64 * 1024 * 1024
 """Bytes of replies to one request that may wait to be taken (`PENDING_BYTES` of a subscription); more are dropped."""
 
 
-class Replies:
-    """Replies of one request that were not taken yet. The reader counts up, the thread that takes them counts down."""
+class Call:
+    """One question under way, and what its thread waits on: a ticket that gets the reply, or why none comes."""
+
+    __slots__ = ("answered", "counted", "frame", "goes_on", "reply", "several", "subject", "ticket", "token")
+
+    def __init__(self, prefix: bytes, subject: str = "") -> None:
+        self.token: bytes = nuid.new_token()
+        self.reply: bytes = prefix + self.token
+        """The subject of its reply."""
+        self.subject = subject
+        self.ticket: waiting.Ticket[Any] = waiting.Ticket()
+        self.frame: Frame = b""
+        self.counted = 0  # in `messages_out`
+        self.answered = False  # the reader need bring it nothing more
+        self.several = False  # a second reply may be wanted, which its thread does not know before it has the first
+        self.goes_on = False  # it is
+
+    @property
+    def under_way(self) -> bool:
+        """True until its first reply."""
+        return not self.answered
+
+    def take(self, token: bytes, message: Msg) -> bool:
+        """The reader: whether the message is for the ticket."""
+        if not self.answered:
+            self.answered = True
+            return True
+        return self.several and len(message.data) <= FURTHER_SIZE and self.ticket.size() < 2
+
+
+class ManyCall(Call):
+    """One that takes replies until its thread ends it. The reader counts up what waits, the thread counts down."""
 
     __slots__ = ("dropped", "received", "taken")
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: bytes, subject: str) -> None:
+        super().__init__(prefix, subject)
         self.received = self.taken = self.dropped = 0
 
-    def admit(self, message: Msg) -> bool:
+    @property
+    def under_way(self) -> bool:
+        return not self.received
+
+    def take(self, token: bytes, message: Msg) -> bool:
         size = message_size(message) + OVERHEAD
         if self.received - self.taken + size > MOST_REPLIES:
             self.dropped += 1
@@ -52,254 +97,394 @@ class Replies:
         self.received += size
         return True
 
-    def take(self, message: Msg) -> None:
+    def took(self, message: Msg) -> None:
+        """Raises SlowConsumer if others were dropped."""
         self.taken += message_size(message) + OVERHEAD
+        if self.dropped:
+            raise errors.SlowConsumer(
+                f"replies to {self.subject!r} were dropped: {MOST_REPLIES} bytes of them waited. They do "
+                "not come again. Take them faster, or ask for fewer.",
+                self.subject,
+                self.dropped,
+            )
 
 
-_references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+class EachCall(Call):
+    """Many questions at once: it takes one reply to each, the first one, and its thread is woken by the last."""
 
+    __slots__ = ("numbers", "replies")
 
-def _references_of_abandoned() -> int:
-    """How often a ticket is referred to if only the table of those that wait knows it.
-
-    Three exceptions of signal handlers in a row may keep a request from taking its token out of the table. Its frame is
-    gone then, and with it the reference that every request that waits has to its ticket.
-    """
-    for ticket, _ in [(Ticket[Any](), "")]:
-        return _references(ticket)
-    raise AssertionError
-
-
-ABANDONED: Final = _references_of_abandoned()
-
-
-class Collector:
-    """The ticket of many requests at once: it is given all their replies, and its thread is woken once.
-
-    The reader gives it what it reads, and takes the tokens of that out of the table; its own thread gives it what it
-    reads itself (see `taking`). It is no part of a chain of wake-ups (see `relay`).
-    """
-
-    __slots__ = ("_cut", "_numbers", "came", "done", "replies")
-
-    def __init__(self, tokens: list[bytes], cut: int) -> None:
-        """`cut`: where the token begins in the subject of a reply."""
-        self._numbers = dict(zip(tokens, range(len(tokens)), strict=True))  # token -> number of the request
-        self._cut = cut
-        self.came: deque[Msg] = deque()
-        """What its own thread has read, until `take_all`."""
+    def __init__(self, prefix: bytes, count: int) -> None:
+        super().__init__(prefix)
+        self.numbers: dict[bytes, int] = {nuid.new_token(): number for number in range(count)}  # by token
         self.replies: dict[int, Msg] = {}
-        self.done: Ticket[BaseException | None] = Ticket()
 
-    def take(self, token: bytes, reply: Msg) -> bool:
-        """True when it was the last one. Of two answers to a request the first one counts."""
-        number = self._numbers.get(token)
-        if number is None or number in self.replies:
+    def take(self, token: bytes, message: Msg) -> bool:
+        self.replies.setdefault(self.numbers[token], message)
+        if self.answered or len(self.replies) < len(self.numbers):
             return False
-        self.replies[number] = reply
-        if len(self.replies) < len(self._numbers):
-            return False
-        self.done.put(None)
+        self.answered = True
         return True
-
-    def numbers_of(self, sid: bytes, events: list[Any]) -> list[int] | None:
-        """The requests that these are replies to; None if there is something else among them."""
-        found, numbers, cut = [], self._numbers, self._cut
-        for event in events:
-            number = numbers.get(event.raw_subject[cut:]) if event.sid == sid else None
-            if number is None:
-                return None
-            found.append(number)
-        return found
-
-    def take_all(self, numbers: list[int]) -> None:
-        """Its own thread: take what has come, the replies to these requests."""
-        found = dict(zip(reversed(numbers), reversed(self.came), strict=True))
-        found.update(self.replies)
-        self.replies.update(found)
-        self.came.clear()
-        if len(self.replies) == len(self._numbers):
-            self.done.put(None)
-
-    def put(self, error: BaseException) -> None:
-        """Something has ended the wait."""
-        self.done.put(error)
 
 
 class Requests(ReplySink):
-    """The reply side of requests; a sink on the reader thread.
+    """What waits for answers, by token: asked by callers, a sink on the reader thread."""
 
-    Every responder sees the prefix of the inbox, so a token is random and serves one request: a responder to one
-    can forge no other. A waiter is a ticket that gets the reply, or the exception that ends the wait.
-
-    The thread that waits enters its token into `waiting` and takes it out again, inside one `try`: both are single
-    calls into C, so that a Ctrl-C between them and anything else cannot leave it there for ever.
-    """
-
-    def __init__(self, subscribe: Callable[[Requests], bytes], relay: Relay) -> None:
-        self._subscribe = subscribe
-        self._lock = new_lock()
-        self._relay = relay
-        self.waiting: dict[bytes, tuple[Any, str]] = {}  # token -> (ticket, subject of the request)
-        self._early: dict[bytes, Msg] = {}  # reply subject -> what came before the first reply was looked at
-        self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> the ticket for its further replies
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._timeout = engine.options.request_timeout
+        self._outbox = engine.outbox
+        self._relay = engine.relay
+        self._encode = engine.encoder.encode
+        self._post_now = engine.outbox.post_now
+        self._lock = waiting.new_lock()
+        self.waiting: dict[bytes, Call] = {}
         self.prefix: bytes | None = None
         """How the subject of each reply begins; None until the wildcard inbox is subscribed."""
-        self.served: bytes = b""  # the token that was answered last
+        self.sid: bytes = b""  # of the inbox
+        self.sids: set[bytes] = set()  # the same, for the parser: answers are not held to max_payload
         self.answers: int = 0
-        self.many: dict[bytes, Replies] = {}  # token -> the account of a request that waits for more than one reply
+        self._served: Call | None = None  # the call that was answered last
         self._cut = 0
         self._refusal: Callable[[], BaseException] | None = None
 
-    def new(self) -> tuple[bytes, bytes, Ticket[Any]]:
-        """(token, reply subject, ticket) for a request; the wildcard inbox is subscribed at first use."""
-        prefix = self.prefix
-        if prefix is None:
-            prefix = self._open_inbox()
-        token = new_token()
-        return token, prefix + token, Ticket()
+    # --- asking: any thread -------------------------------------------------------------------------------
 
-    def _open_inbox(self) -> bytes:
-        with self._lock:
-            prefix = self.prefix
-            if prefix is None:
-                self._refusal = None
-                prefix = self._subscribe(self)
-                self._cut = len(prefix)
-                self.prefix = prefix
-                if self._refusal is not None:  # it came before the line above
-                    self.prefix = None
-            return prefix
+    def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
+        """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
+        _not_on_reader("flush")
+        deadline = Deadline.of(timeout, self._timeout)
+        if cancel is not None:
+            cancel.check()
+        self._outbox.check_wait()
+        took: float | None = None
+        while True:
+            self._wait_connected(deadline, cancel, flush=True)
+            if not self._outbox.has_room(deadline):
+                raise errors.FlushTimeout("the server takes no data: nothing more was sent to be confirmed")
+            start = time.monotonic()
+            error = self._ping(deadline, cancel)
+            if error is None:
+                took = time.monotonic() - start if took is None else took
+                if not self._engine.telling.refusals.settling:
+                    return took
+                # Once more: by then the refused subscription has ended.
+            elif not _unsent_by_loss(error):
+                raise error
 
-    def ask_each(
-        self,
-        subjects: list[bytes],
-        payload: bytes,
-        deadline: Deadline,
-        post_now: Callable[[bytes, Deadline], None],
-        read: Callable[[Collector, Deadline], None],
-    ) -> tuple[dict[int, Msg], BaseException | None]:
-        """One request to each subject; see `Asker.request_each`. `read`: read the replies, if this thread may."""
-        prefix = self.prefix
-        if prefix is None:
-            prefix = self._open_inbox()
-        tokens = [new_token() for _ in subjects]
-        frames = pub_each(subjects, prefix, tokens, payload)
-        collector = Collector(tokens, self._cut)
+    def _ping(self, deadline: Deadline, cancel: Cancel | None) -> BaseException | None:
+        session = self._engine.session
+        ticket: waiting.Ticket[Any] = waiting.Ticket()
+        session.pings.send(ticket)
+        session.recall_reader()
+        self._outbox.nudge()
         try:
-            self.waiting.update(zip(tokens, repeat((collector, ""))))
-            self.check_open()
-            for first in range(0, len(frames), EACH_WRITE):
-                post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
-            read(collector, deadline)
-            ended = get(collector.done, deadline.remaining())
-            return collector.replies.copy(), ended  # a copy, because more of them may just come in
+            if cancel is not None:
+                cancel.enter(ticket, partial(ticket.put, cancel.error()))
+            return waiting.get(ticket, deadline.remaining())  # type: ignore[no-any-return]
         except queue.Empty:
-            return collector.replies.copy(), None
+            raise errors.FlushTimeout("the server did not confirm in time that it has read what was sent") from None
+        finally:
+            if cancel is not None:
+                cancel.leave(ticket)
+
+    def request(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: Timeout = DEFAULT,
+        headers: HeadersLike | bytes | None = None,
+        cancel: Cancel | None = None,
+        may_go_on: Callable[[bytes], bool] | None = None,
+        start: bytes | None = None,
+        every: float | None = None,
+    ) -> Msg:
+        """Publish with a reply inbox and wait for one reply: 5 seconds by default (`request_timeout`).
+
+        Raises NoResponders at once when nobody listens, RequestTimeout, PermissionViolation, ConnectionLost when
+        the link went down after sending (it may have been handled), ConnectionClosed, Cancelled by its `cancel`
+        token. `may_go_on`: see `later_reply`. `start`: how the line begins (see `protocol.frames`), where the subject
+        needs no check because it came over the wire. `every`: it is sent again after so many seconds, until an answer
+        to any of them comes; only for what may be done twice.
+        """
+        if timeout.__class__ is Deadline:
+            deadline = timeout
+        else:
+            deadline = Deadline(self._timeout if timeout is DEFAULT else resolve(timeout, None))
+        if get_ident() in waiting.readers:
+            _not_on_reader("request")
+        if cancel is not None:
+            cancel.check()
+        engine, relay = self._engine, self._relay
+        if engine.draining or self._outbox.offline:  # the engine first: in a forked child it refuses
+            self._prepare(deadline, cancel)
+        prefix = self.prefix
+        if prefix is None:
+            self._encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
+            prefix = self._open_inbox()
+        call = Call(prefix, subject)
+        call.several = may_go_on is not None
+        if start is None:
+            call.frame = Unkept(self._encode(subject, payload, call.reply, headers))
+        else:
+            body = payload if payload.__class__ is bytes else as_bytes(payload)
+            call.frame = Unkept(pub(with_reply(start, call.reply), body))
+        sent = False
+        try:
+            while True:
+                try:
+                    self._send(call, deadline, cancel)
+                    until = deadline if every is None else Deadline(deadline.at_most(every))
+                    message: Any = None
+                    reading = engine.lent_reading()
+                    if reading is not None:
+                        message = read_reply(reading, self.sid, call.reply, call.ticket, until)
+                    if message is None:
+                        message = waiting.get(call.ticket, until.remaining())
+                    if message.__class__ is not Msg:
+                        raise message
+                    break
+                except queue.Empty:
+                    relay.forget(call.ticket)
+                    sent = not self._take_back(call) or sent
+                    if every is None or deadline.expired():
+                        raise (_unanswered(subject, deadline, every) if sent else _unsent(subject, deadline)) from None
+                except errors.ConnectionLost as lost:
+                    if lost.sent:
+                        raise
+                    self._wait_for_next_link(call, deadline, cancel)
+            call.answered = True
+            if may_go_on is not None:
+                call.goes_on = may_go_on(message.data)
+        except errors.BufferFull:
+            raise (_unanswered(subject, deadline, every) if sent else _unsent(subject, deadline)) from None
+        finally:
+            try:
+                self._end(call, cancel)
+            except BaseException:  # Ctrl-C in there: others count on it
+                self._end(call, cancel)
+                raise
+        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.data:
+            raise no_responders(subject)
+        message.connection = engine.connection
+        return message
+
+    def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
+        """Another reply to a request after a first one that `may_go_on`; None when none came in time.
+
+        Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
+        """
+        call = self.waiting.get(reply.raw_subject[self._cut :])
+        if call is None:
+            raise errors.ConnectionLost("the replies to this request are not heard any more")
+        self._engine.session.recall_reader()
+        try:
+            message: Any = waiting.get(call.ticket, timeout)
+        except queue.Empty:
+            return None
+        if message.__class__ is not Msg:
+            raise message
+        return message
+
+    def forget_reply(self, reply: Msg) -> None:
+        """No further replies are wanted. Does nothing where none are heard."""
+        self.waiting.pop(reply.raw_subject[self._cut :], None)
+
+    def request_many(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: Timeout = DEFAULT,
+        max_messages: int | None = None,
+        stall: float | None = None,
+        sentinel: Callable[[Msg], bool] | None = None,
+        headers: HeadersLike | None = None,
+        cancel: Cancel | None = None,
+    ) -> Iterator[Msg]:
+        """See `Connection.request_many`. RequestTimeout if the request could not even be sent."""
+        seconds = resolve(timeout, self._timeout)
+        if max_messages is not None:
+            checks.positive(max_messages, "max_messages")
+        check_timeout(stall, "stall")
+        handlers.check(sentinel, "sentinel")
+        self._encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
+        return self._replies(subject, payload, seconds, max_messages, stall, sentinel, headers, cancel)
+
+    def _replies(
+        self,
+        subject: str,
+        payload: Payload,
+        seconds: float | None,
+        most: int | None,
+        stall: float | None,
+        sentinel: Callable[[Msg], bool] | None,
+        headers: HeadersLike | None,
+        cancel: Cancel | None,
+    ) -> Iterator[Msg]:
+        deadline = Deadline(seconds)
+        if cancel is not None:
+            cancel.check()
+        self._prepare(deadline, cancel)
+        call = ManyCall(self.prefix or self._open_inbox(), subject)
+        call.frame = Unkept(self._encode(subject, payload, call.reply, headers))
+        count = 0
+        try:
+            self._send(call, deadline, cancel)
+            while most is None or count < most:
+                self._engine.session.recall_reader()
+                wait = deadline.remaining() if stall is None or not count else deadline.at_most(stall)
+                try:
+                    message = waiting.get(call.ticket, wait)
+                except queue.Empty:
+                    if self._take_back(call):
+                        raise _unsent(subject, deadline) from None
+                    return
+                if message.__class__ is not Msg:
+                    if count or not _unsent_by_loss(message):
+                        raise message
+                    self._wait_for_next_link(call, deadline, cancel)
+                    self._send(call, deadline, cancel)
+                    continue
+                call.took(message)
+                if not count and message.status is not None and message.status.code == 503:
+                    raise no_responders(subject)
+                if sentinel is not None and handlers.ran(sentinel(message)):
+                    return
+                message.connection = self._engine.connection
+                count += 1
+                yield message
+        except errors.BufferFull:
+            raise _unsent(subject, deadline) from None
+        finally:
+            call.answered = count > 0
+            try:
+                self._end(call, cancel)
+            except BaseException:
+                self._end(call, cancel)
+                raise
+
+    def request_each(
+        self, subjects: list[bytes], payload: bytes, deadline: Deadline
+    ) -> tuple[dict[int, Msg], BaseException | None]:
+        """One request to each subject (validated), one write, one wait. Only for what may be done twice:
+        frames that a lost link has not taken go out on the next.
+
+        Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
+        """
+        self._prepare(deadline)
+        prefix = self.prefix or self._open_inbox()
+        call = EachCall(prefix, len(subjects))
+        tokens = list(call.numbers)
+        frames = pub_each(subjects, prefix, tokens, payload)
+        try:
+            self.waiting.update(zip(tokens, repeat(call)))
+            self._check_open()
+            for first in range(0, len(frames), EACH_WRITE):
+                self._post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
+            self._engine.messages_out += len(subjects)
+            self._engine.session.recall_reader()
+            ended = waiting.get(call.ticket, deadline.remaining())
+        except queue.Empty:
+            ended = None
         finally:
             try:
                 deque(map(self.waiting.pop, tokens, repeat(None)), 0)
             except BaseException:
                 deque(map(self.waiting.pop, tokens, repeat(None)), 0)
                 raise
+        return call.replies.copy(), None if ended.__class__ is Msg else ended  # a copy: more may just come in
 
-    def check_open(self) -> None:
+    # --- the steps of a call ------------------------------------------------------------------------------
+
+    def _prepare(self, deadline: Deadline, cancel: Cancel | None = None) -> None:
+        _not_on_reader("request")
+        if self._engine.session.state is ConnectionState.DRAINING_PUBLISHES:
+            self._engine.check_draining()
+        self._wait_connected(deadline, cancel)
+
+    def _wait_connected(self, deadline: Deadline, cancel: Cancel | None = None, flush: bool = False) -> None:
+        self._engine.check_usable()
+        if self._outbox.offline:
+            connected = self._engine.session.connected
+            while cancel is not None and not connected.wait(deadline.at_most(CANCEL_SLICE)) and not deadline.expired():
+                cancel.check()
+            if not connected.wait(deadline.remaining()):
+                error = self._engine.session.last_error
+                why = "" if error is None else f" (last error: {errors.brief(error)})"
+                text = f"not connected in time{why}. Nothing was sent. It is tried again: give it more time."
+                raise (errors.FlushTimeout if flush else errors.RequestTimeout)(text)
+            self._engine.check_usable()
+
+    def _send(self, call: Call, deadline: Deadline, cancel: Cancel | None) -> None:
+        self.waiting[call.token] = call
+        if self.prefix is None:
+            self._check_open()
+        if cancel is not None:
+            cancel.enter(call, partial(call.ticket.put, cancel.error()))
+        relay = self._relay
+        if relay.running:
+            relay.leave(call.frame, deadline)
+        else:
+            self._post_now(call.frame, deadline)
+        self._engine.messages_out += 1
+        call.counted += 1
+
+    def _take_back(self, call: Call) -> bool:
+        """True if its frame has not left."""
+        unsent = self._outbox.withdraw(call.frame)
+        if unsent:
+            self._engine.messages_out -= 1
+            call.counted -= 1
+        return unsent
+
+    def _wait_for_next_link(self, call: Call, deadline: Deadline, cancel: Cancel | None) -> None:
+        """The link was lost before anything was sent."""
+        self._engine.messages_out -= call.counted
+        call.counted = 0
+        self._wait_connected(deadline, cancel)
+        call.ticket = waiting.Ticket()  # another one: what ends all calls of the old link is in this one
+
+    def _end(self, call: Call, cancel: Cancel | None) -> None:
+        """Hand on what its thread may hold, and take it out of the books."""
+        relay, under_way = self._relay, self.waiting
+        if relay.running or relay.answered:
+            relay.step(call.ticket)  # first of all: another thread was answered and waits for this
+        if cancel is not None:
+            cancel.leave(call)
+        if not call.goes_on:
+            under_way.pop(call.token, None)
+        if not call.answered and call.frame:
+            self._take_back(call)  # it may have ended before it was sent
+        call.frame = b""  # `_served` may hold the call for long
+        if under_way:
+            link = self._engine.session.link
+            if link is not None and (link.reading.lent or link.reading.lock._is_owned()):
+                link.reading.recall()  # it may be ours to read, and they count on it
+
+    # --- the inbox ----------------------------------------------------------------------------------------
+
+    def _open_inbox(self) -> bytes:
+        with self._lock:
+            prefix = self.prefix
+            if prefix is None:
+                self._refusal = None
+                self.sids.discard(self.sid)  # of one that the server has refused: each request opens another
+                text = f"{self._engine.options.inbox_prefix}.{nuid.inbox_id()}."
+                self.sid = self._engine.open_sink(text + "*", self).sid
+                self.sids.add(self.sid)
+                prefix = text.encode()
+                self._cut = len(prefix)
+                self.prefix = prefix
+                if self._refusal is not None:  # it came before the line above
+                    self.prefix = None
+            return prefix
+
+    def _check_open(self) -> None:
         """Called right after a token was entered: raises the refusal of the inbox if it came before that."""
         if self.prefix is None and self._refusal is not None:
             raise self._refusal()
-
-    def deliver(self, messages: list[Msg], nbytes: int) -> None:
-        waiting, answered = self.waiting, self._relay.answered
-        alone = not CHAINS or (len(messages) == 1 and not self._relay.running)
-        for message in messages:
-            token = message.raw_subject[self._cut :]
-            found = waiting.get(token)
-            if found is None and len(waiting) == 1 and not message.raw_subject.startswith(self.prefix or b""):
-                # An import rewrote the reply subject: with one request under way it can only be meant for that one.
-                found = next(iter(list(waiting.values())), None)
-            account = self.many.get(token)
-            if found is not None and found[0].__class__ is Collector:
-                waiting.pop(token, None)
-                self.answers += found[0].take(token, message)
-            elif found is not None and (found[0].empty() if account is None else account.admit(message)):
-                self.served = token
-                self.answers += 1
-                if alone or account is not None:
-                    found[0].put(message)
-                else:
-                    found[0].put_closed(message)
-                    answered.append(found[0])
-            elif found is not None or self.kept:
-                self._another(message, waited_for=found is not None)
-        if answered:
-            self._relay.start()
-
-    def keep(self, message: Msg, ticket: Ticket[Any]) -> None:
-        """The request was answered by `message`, and further replies to it shall be heard, too."""
-        while len(self.kept) >= MAX_KEPT:
-            self.kept.pop(next(iter(list(self.kept))), None)
-        self.kept[message.raw_subject] = ticket
-        early = self._early.pop(message.raw_subject, None)
-        if early is not None:
-            ticket.put(early)
-
-    def _another(self, message: Msg, waited_for: bool) -> None:
-        """Reader thread: a further reply, for the caller that keeps that request or is just about to (see `keep`)."""
-        subject = message.raw_subject
-        if waited_for:
-            if len(message.data) > EARLY_SIZE:
-                return
-            while len(self._early) >= MAX_EARLY:
-                self._early.pop(next(iter(list(self._early))), None)
-            self._early[subject] = message
-        # `keep` enters the ticket first and looks for an early reply then: one of the two sees the other.
-        ticket = self.kept.get(subject)
-        if ticket is not None and ticket.empty():
-            another = self._early.pop(subject, None) if waited_for else message
-            if another is not None:
-                ticket.put(another)
-
-    def all_served(self) -> bool:
-        """Reader thread: nobody waits but the request that was answered last, and may not have noticed yet."""
-        if self.many:
-            return False
-        waiting = self.waiting
-        for token in list(waiting) if waiting else ():  # the tokens alone: of many the first one usually decides
-            found = waiting.get(token) if token != self.served else None
-            if found is not None:
-                ticket, _ = found
-                if _references(ticket) > ABANDONED:
-                    return False
-                waiting.pop(token, None)
-        return True
-
-    def under_way(self) -> list[bytes]:
-        """The tokens of the requests that have no answer yet."""
-        accounts = self.many
-        return [t for t in list(self.waiting) if (account := accounts.get(t)) is None or not account.received]
-
-    def withdrawn(self, frames: list[Frame]) -> None:
-        """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""
-        prefix = self.prefix
-        if prefix is None:
-            return
-        for frame in frames:
-            reply = reply_of(frame)
-            waiter = self.waiting.get(reply[self._cut :]) if reply.startswith(prefix) else None
-            if waiter is not None:
-                waiter[0].put(errors.ConnectionLost("the link went down", sent=False))
-
-    def link_event(self, event: LinkEvent) -> None:
-        """Requests end by `fail`; link events alone say nothing to them."""
-
-    def fail(self, make: Callable[[], BaseException], subject: str | None = None) -> None:
-        """End the waits (of all requests, or of those to one subject) with an exception each."""
-        for ticket, asked in list(self.waiting.values()):
-            if subject is None or asked == subject:
-                ticket.put(make())
-        if subject is None:
-            for ticket in list(self.kept.values()):
-                ticket.put(make())
 
     def refuse(self, make: Callable[[], BaseException]) -> None:
         """The server does not permit the inbox: all waiting requests are told, and the next request makes a new one."""
@@ -307,3 +492,83 @@ class Requests(ReplySink):
         self._refusal = make
         self.prefix = None
         self.fail(make)
+
+    # --- the reader ---------------------------------------------------------------------------------------
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        under_way, answered = self.waiting, self._relay.answered
+        alone = not CHAINS or (len(messages) == 1 and not self._relay.running)
+        for message in messages:
+            token = message.raw_subject[self._cut :]
+            call = under_way.get(token) or self._rewritten(message)
+            if call is None or not call.take(token, message):
+                continue
+            self.answers += 1
+            if call.answered:
+                self._served = call
+            if alone or call.__class__ is not Call:
+                call.ticket.put(message)
+            else:
+                call.ticket.put_closed(message)
+                answered.append(call.ticket)
+        if answered:
+            self._relay.start()
+
+    def _rewritten(self, message: Msg) -> Call | None:
+        """An import may rewrite the reply subject: with one request under way it can only be meant for that one."""
+        if message.raw_subject.startswith(self.prefix or b""):
+            return None
+        open_ = [call for call in list(self.waiting.values()) if not call.answered]
+        return open_[0] if len(open_) == 1 and open_[0].__class__ is not EachCall else None
+
+    def all_served(self) -> bool:
+        """Nobody waits but the request that was answered last, and may not have noticed yet."""
+        return all(call is self._served or call.goes_on for call in list(self.waiting.values()))
+
+    def under_way(self) -> list[bytes]:
+        """The tokens of the requests that have no answer yet."""
+        return [token for token, call in waiting.items_of(self.waiting) if call.under_way]
+
+    def withdrawn(self, frames: list[Frame]) -> None:
+        """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""
+        prefix = self.prefix
+        for frame in frames if prefix else ():
+            reply = reply_of(frame)
+            call = self.waiting.get(reply[self._cut :]) if reply.startswith(prefix or b"") else None
+            if call is not None:
+                call.ticket.put(errors.ConnectionLost("the link went down", sent=False))
+
+    def link_event(self, event: LinkEvent) -> None:
+        """Requests end by `fail`; link events alone say nothing to them."""
+
+    def fail(self, make: Callable[[], BaseException], subject: str | None = None) -> None:
+        """End the waits (of all requests, or of those to one subject) with an exception each."""
+        for call in list(self.waiting.values()):
+            if subject is None or call.subject == subject:
+                call.ticket.put(make())
+
+
+def _not_on_reader(what: str) -> None:
+    if waiting.on_reader():
+        raise errors.Reentered(f"{what} on the reader thread of a connection would wait for itself")
+
+
+def no_responders(subject: str) -> errors.NoResponders:
+    return errors.NoResponders(f"nobody listens on {subject!r}", subject)
+
+
+def _unsent_by_loss(ended: BaseException) -> bool:
+    """The link was lost before anything was sent: the call waits for the next one, and sends it then."""
+    return isinstance(ended, errors.ConnectionLost) and not ended.sent
+
+
+def _unanswered(subject: str, deadline: Deadline, every: float | None) -> errors.RequestTimeout:
+    asked = "" if every is None else f", asked every {every:g} s"
+    return errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s{asked}")
+
+
+def _unsent(subject: str, deadline: Deadline) -> errors.RequestTimeout:
+    return errors.RequestTimeout(
+        f"the server takes no data: the request to {subject!r} could not be sent in its time of {deadline.seconds} s",
+        sent=False,
+    )

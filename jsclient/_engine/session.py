@@ -113,7 +113,7 @@ class Session:
         """Go online over the link that is ours now, and start its reader."""
         reader = Thread(f"jsclient-reader-{self.engine.number}", self._read, link)
         self.connector.connected(link)
-        link.reading.parser.unlimited = self.engine.reply_sids
+        link.reading.parser.unlimited = self.engine.requests.sids
         link.messages_before = self.engine.messages_in()
         self._take_info(link, link.info)
         self.pings.begin()

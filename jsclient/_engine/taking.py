@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jsclient import waiting
     from jsclient._engine.mailbox import Mailbox
     from jsclient._engine.reading import Reading
-    from jsclient._engine.requests import Collector
     from jsclient._engine.sinks import Inbox
     from jsclient.durations import Deadline
 
@@ -112,21 +111,6 @@ def _deliver(reading: Reading, turn: Turn, inbox: Inbox) -> None:
     _keep(reading, turn, parser, events, mailbox.items)
     inbox.received += len(events)
     mailbox.last_frame = reading.last_frame
-
-
-def read_replies(reading: Reading, sid: bytes, collector: Collector, deadline: Deadline) -> None:
-    """Give a collector its replies until it has all of them, or was told why not."""
-
-    def take(turn: Turn) -> None:
-        parser, replies = _parse(reading, turn)
-        if parser is None:
-            return
-        numbers = collector.numbers_of(sid, replies)
-        if numbers is not None:
-            _keep(reading, turn, parser, replies, collector.came)
-            collector.take_all(numbers)
-
-    reading.borrow(take, collector.done.empty, deadline)
 
 
 def _parse(reading: Reading, turn: Turn) -> tuple[protocol.Parser[Msg] | None, list[Any]]:

@@ -31,6 +31,11 @@ def request(js: JetStream, cancel: Cancel) -> None:
         js.nc.request("silent", timeout=30, cancel=cancel)
 
 
+def request_many(js: JetStream, cancel: Cancel) -> None:
+    with js.nc.subscribe("silent"):
+        next(js.nc.request_many("silent", timeout=30, cancel=cancel))
+
+
 def iterate(js: JetStream, cancel: Cancel) -> None:
     with js.consumer("K", "C").messages(cancel=cancel) as messages:
         next(messages)
@@ -48,6 +53,7 @@ def subscription(js: JetStream, cancel: Cancel) -> None:
 
 CALLS: list[Callable[[JetStream, Cancel], Any]] = [
     request,
+    request_many,
     subscription,
     iterate,
     consume,
@@ -59,6 +65,7 @@ CALLS: list[Callable[[JetStream, Cancel], Any]] = [
 ]
 NAMES = [
     "request",
+    "request_many",
     "subscription",
     "messages",
     "consume",

@@ -36,7 +36,6 @@ from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
 from jsclient._engine import Engine
-from jsclient.connection import engine_of
 from jsclient.groups.message import of_member
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -108,9 +107,6 @@ WAITS: dict[str, Call] = {
     "Connection.flush": lambda e, t: e.nc.flush(t),
     "Connection.request": lambda e, t: e.nc.request("dl.nobody.here", b"x" * 100_000, timeout=t),
     "Connection.request_many": lambda e, t: through(e.nc.request_many("dl.nobody.here", timeout=t)),
-    "Engine.request_repeatedly": lambda e, t: engine_of(e.nc).request_repeatedly(
-        "dl.nobody", b"", timeout=t, every=0.02
-    ),
     "Connection.barrier": lambda e, t: e.nc.barrier(timeout=t),
     "ConnectionEvents.next": lambda e, t: e.events.next(t),
     "Connection.rtt": lambda e, t: e.nc.rtt(t),

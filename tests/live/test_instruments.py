@@ -207,7 +207,7 @@ def test_without_an_instrument_the_functions_are_the_plain_ones(server: NatsServ
     with jsclient.connect(server.url) as nc:
         engine: Any = engine_of(nc)
         assert "publish" not in vars(nc)
-        assert engine.request == engine.asker.request
+        assert engine.request == engine.requests.request
         assert engine.post == engine.outbox.post
         assert "publish" not in vars(JetStream(nc))
         assert inspect.unwrap(engine.request) == engine.request

@@ -104,7 +104,7 @@ def test_a_request_whose_time_was_up_is_not_sent_later_and_says_so(stalled: Stal
     """`request_many` ended empty, as if nobody had answered; three copies of the repeated one went out."""
     calls: dict[str, Any] = {
         "many": lambda: list(stalled.nc.request_many("late.many", timeout=0.3)),
-        "repeatedly": lambda: engine_of(stalled.nc).request_repeatedly("late.rep", b"", timeout=0.3, every=0.1),
+        "repeatedly": lambda: engine_of(stalled.nc).request("late.rep", b"", timeout=0.3, every=0.1),
         "once": lambda: stalled.nc.request("late.once", timeout=0.3),
     }
     with pytest.raises(errors.RequestTimeout) as caught:
@@ -199,12 +199,16 @@ def test_requests_of_every_kind_are_sent_again_if_the_link_was_lost_before(
     nc.subscribe("echo.move", lambda message: message.respond(message.data))
     nc.flush()
     engine = engine_of(nc)
-    # As the end of the old link does with what was not sent.
-    lose_the_first_frame(nc, monkeypatch, lambda frame: engine.requests.withdrawn([frame]))
+
+    def lose(frame: Any) -> None:  # as the end of a link does with what was not sent, and then with all that waits
+        engine.requests.withdrawn([frame])
+        engine.requests.fail(lambda: errors.ConnectionLost("gone"))
+
+    lose_the_first_frame(nc, monkeypatch, lose)
     if kind == "many":
         assert [m.data for m in nc.request_many("echo.move", b"x", timeout=10, max_messages=1)] == [b"x"]
     else:
-        assert engine.request_repeatedly("echo.move", b"x", timeout=10, every=5).data == b"x"
+        assert engine.request("echo.move", b"x", timeout=10, every=5).data == b"x"
 
 
 def test_a_request_for_many_counts_as_under_way_until_its_first_reply(nc: jsclient.Connection) -> None:

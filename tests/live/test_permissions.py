@@ -142,5 +142,5 @@ def test_requests_whose_inbox_is_refused_leave_nothing(server: NatsServer, told:
             with pytest.raises(errors.PermissionViolation):
                 nc.request("anything", timeout=5)
         engine: Any = engine_of(nc)
-        assert len(engine.reply_sids) == 1
+        assert len(engine.requests.sids) == 1
         assert nc.stats().subscriptions == 0

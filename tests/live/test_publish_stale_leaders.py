@@ -209,7 +209,7 @@ def test_an_ack_that_follows_a_refusal_which_passes_is_heard() -> None:
     with connected({"s.a": [[passing, ACK]]}) as (js, cluster):
         assert js.publish("s.a", b"x").seq == 6
         assert cluster.asked == ["s.a"]
-        assert not engine_of(js.nc).requests.kept
+        assert not engine_of(js.nc).requests.waiting
 
 
 def test_a_key_that_was_created_by_oneself_does_not_exist_already() -> None:

@@ -21,7 +21,6 @@ from jsclient._engine import reading as module
 from jsclient._engine import taking
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.reading import Reading
-from jsclient._engine.requests import Collector
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.message import Msg
@@ -238,70 +237,6 @@ def test_the_reader_parks_as_long_as_somebody_borrows(monkeypatch: pytest.Monkey
     assert made.park(0)  # a ping is due
 
 
-# --- replies to many requests -----------------------------------------------------------------------------
-
-PREFIX = b"_INBOX.secret."
-TOKENS = [b"%d" % number for number in range(20)]
-
-
-def reply(number: int) -> bytes:
-    return message(number, PREFIX + b"%d" % number)
-
-
-def collecting() -> Collector:
-    return Collector(TOKENS, len(PREFIX))
-
-
-def collected(collector: Collector) -> list[bytes]:
-    """What it has, and what it was given and has not looked at."""
-    came = {int(item.data): item for item in collector.came}
-    return [item.data for _, item in sorted({**came, **collector.replies}.items())]
-
-
-def read_replies(made: Reading, collector: Collector) -> None:
-    taking.read_replies(made, b"1", collector, Deadline(1))
-
-
-def test_replies_are_collected_whatever_the_chunking() -> None:
-    wire = b"".join(map(reply, reversed(range(20))))
-    for cut in range(1, len(wire)):
-        made, collector = lent(wire[:cut], wire[cut:]), collecting()
-        read_replies(made, collector)
-        read_replies(made, collector)  # what has no end of its own in a chunk is left to the reader
-        finish(made, inbox := FakeInbox())
-        for item in inbox.mailbox.items:
-            collector.take(item.raw_subject[len(PREFIX) :], item)
-        assert collected(collector) == TOKENS, cut
-        assert collector.done.get(0) is None
-        assert made.messages_in + len(inbox.mailbox.items) == 20
-
-
-def test_of_two_answers_to_one_request_the_first_one_counts() -> None:
-    again = message(7, PREFIX + b"3")
-    made, collector = lent(b"".join(map(reply, range(19))) + again, reply(19)), collecting()
-    read_replies(made, collector)
-    assert collected(collector) == TOKENS
-    assert collector.done.get(0) is None
-
-
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        reply(1) + message(2, PREFIX + b"other"),
-        reply(1) + b"MSG %b 2 1\r\n2\r\n" % (PREFIX + b"2"),  # to another subscription
-        reply(1) + b"PING\r\n",
-        reply(1) + b"-ERR 'Authorization Violation'\r\n",
-        reply(1) + b"garbage\r\n",
-        b"",
-    ],
-)
-def test_a_chunk_of_replies_with_something_for_others_is_the_readers(chunk: bytes) -> None:
-    made, collector = lent(chunk), collecting()
-    read_replies(made, collector)
-    assert not collected(collector)
-    assert list(made.left) == [chunk]
-
-
 # --- messages -------------------------------------------------------------------------------------------
 
 
@@ -432,11 +367,6 @@ CHUNKS = [
     b" 1 2\r\n13\r\n" + b"".join(map(message, range(14, 20))),
 ]
 EXPECTED = [b"%d" % number for number in range(20)]
-REPLIES = [
-    b"".join(map(reply, range(12))) + b"MSG _INBOX.sec",
-    b"ret.12 1 2\r\n12\r\n" + b"".join(map(reply, range(13, 17))),
-    b"".join(map(message, range(17, 20))),  # for somebody else
-]
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -475,26 +405,12 @@ def test_ctrl_c_at_any_line_of_a_wait_for_a_reply_leaves_the_right_with_the_read
     assert number > 20
 
 
-def test_ctrl_c_at_any_line_loses_no_reply_to_many_requests() -> None:
-    number = 1
-    while True:
-        made, collector = lent(*REPLIES), collecting()
-        more = struck(number, ctrl_c, lambda: read_replies(made, collector))  # noqa: B023
-        assert not made.lock._is_owned(), struck_at
-        assert not made.seat._is_owned(), struck_at
-        assert collected(collector) + finish(made, FakeInbox()) == EXPECTED, struck_at
-        if not more:
-            break
-        number += 1
-    assert number > 50
-
-
-@pytest.mark.parametrize("kind", ["reply", "replies", "messages"])
+@pytest.mark.parametrize("kind", ["reply", "messages"])
 def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -> None:
     """It ends the turn beneath it: the reader goes on where that was, and the wait beneath finds its permit gone."""
     number = 1
     while True:
-        made, inbox, collector = lent(*(REPLIES if kind == "replies" else CHUNKS)), FakeInbox(), collecting()
+        made, inbox = lent(*CHUNKS), FakeInbox()
         reader: list[bytes] = []
 
         def handler() -> None:
@@ -508,16 +424,14 @@ def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -
 
         if kind == "reply":
             more = struck(number, handler, lambda: read_reply(made))  # noqa: B023
-        elif kind == "replies":
-            more = struck(number, handler, lambda: read_replies(made, collector))  # noqa: B023
         else:
             more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         if reader:
             assert not made.lock._is_owned(), struck_at
             assert [item.data for item in inbox.mailbox.items] == reader, number
-            assert collected(collector) + reader == EXPECTED, number
+            assert reader == EXPECTED, number
         else:
-            assert collected(collector) + finish(made, inbox) == EXPECTED, number
+            assert finish(made, inbox) == EXPECTED, number
         if not more:
             break
         number += 1
@@ -595,12 +509,11 @@ class OfAHandler(TimeoutError, IndexError, RuntimeError):
     """What `signal.alarm` idioms raise."""
 
 
-@pytest.mark.parametrize("kind", ["reply", "replies", "messages"])
+@pytest.mark.parametrize("kind", ["reply", "messages"])
 def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
     number = 1
     while True:
-        made, inbox, raised = lent(*(REPLIES if kind == "replies" else CHUNKS)), FakeInbox(), False
-        collector = collecting()
+        made, inbox, raised = lent(*CHUNKS), FakeInbox(), False
 
         def handler() -> None:
             sys.settrace(None)
@@ -611,8 +524,6 @@ def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
             try:
                 if kind == "reply":
                     read_reply(made)  # noqa: B023
-                elif kind == "replies":
-                    read_replies(made, collector)  # noqa: B023
                 else:
                     taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type] # noqa: B023
             except OfAHandler:
@@ -621,7 +532,7 @@ def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
         if not struck(number, handler, call):
             break
         assert raised, struck_at
-        assert collected(collector) + finish(made, inbox) == EXPECTED, struck_at
+        assert finish(made, inbox) == EXPECTED, struck_at
         number += 1
     assert number > 20
 

@@ -211,8 +211,8 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
 
 def test_a_request_on_top_of_the_first_request() -> None:
     def run(one: Any) -> None:
-        made = requesting.Requests(lambda _: b"_INBOX.x.", None)  # type: ignore[arg-type]
-        one(made.new, made.new)
+        made = engine_of(Connection(ConnectOptions())).requests
+        one(made._open_inbox, made._open_inbox)
         assert made.prefix is not None
 
     at_every_point(requesting, run)

@@ -210,9 +210,7 @@ class Api:
 
     def _send(self, subject: str, payload: bytes, timeout: Timeout, every: float = 0.0) -> Msg:
         try:
-            if every:
-                return self._engine.request_repeatedly(subject, payload, timeout=timeout, every=every)
-            return self._engine.request(subject, payload, timeout=timeout)
+            return self._engine.request(subject, payload, timeout=timeout, every=every or None)
         except NoResponders as error:
             raise self.unavailable(subject) from error
 
