@@ -26,7 +26,17 @@ from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.options import CallbacksDict, ConnectOptions
 from jsclient.states import ConnectionState
 from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
-from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame, header_size, pub_end, pub_parts
+from protocol.frames import (
+    LARGE_PAYLOAD,
+    NAMES_ROOM,
+    Frame,
+    LargeFrame,
+    header_size,
+    pub,
+    pub_end,
+    pub_parts,
+    pub_start,
+)
 from protocol.headers import encode_plain
 
 if TYPE_CHECKING:
@@ -68,6 +78,7 @@ class Connection:
         self._shared = False  # with others of this process: the end of a block does not close it
         if options.instrumentation is not None:
             self.publish = sending(options.instrumentation, "publish", self.publish)  # type: ignore[method-assign]
+            self._respond = self._publish_answer  # type: ignore[method-assign]
 
     # --- ending -----------------------------------------------------------------------------------------
 
@@ -162,6 +173,21 @@ class Connection:
                 frame = b"".join((b"H", start, header_size(length), pub_end(size), block, payload, b"\r\n"))
         engine.post_core(frame)
         engine.messages_out += 1
+
+    def _respond(self, message: Msg, payload: Payload, headers: HeadersLike | None) -> None:
+        """For `Msg.respond`. The reply subject came over the wire: one without wildcards needs no check, and each is
+        another one, which is not worth remembering."""
+        reply, engine = message.raw_reply or b"", self._engine
+        plain = payload.__class__ is bytes and not headers and len(payload) < LARGE_PAYLOAD
+        fits = len(payload) <= engine.encoder.max_payload and len(reply) <= NAMES_ROOM
+        if engine.draining or not (plain and fits) or b"*" in reply or b">" in reply:
+            self._publish_answer(message, payload, headers)
+            return
+        engine.post_core(pub(pub_start(reply), payload))  # type: ignore[arg-type]
+        engine.messages_out += 1
+
+    def _publish_answer(self, message: Msg, payload: Payload, headers: HeadersLike | None) -> None:
+        self.publish(message.reply, payload, headers=headers)
 
     @arguments
     def flush(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> None:
@@ -276,9 +302,7 @@ class Connection:
         `on_error`.
         """
         engine = self._engine
-        engine.check_usable()
-        if engine.draining:
-            raise errors.ConnectionDraining("the connection drains")
+        engine.check_takes()
         handlers.check(callback, "callback")
         check_limits(pending_messages, pending_bytes)
         if max_messages is not None:

@@ -57,10 +57,10 @@ class Msg(protocol.Msg, gc=False):
 
     def respond(self, payload: Payload = b"", *, headers: HeadersLike | None = None) -> None:
         """Publish `payload` to the reply subject. Raises InvalidSubject if the sender expects no answer."""
-        if self.connection is None or not self.raw_reply:
+        connection: Connection | None = self.connection
+        if connection is None or not self.raw_reply:
             raise errors.InvalidSubject("this message has no reply subject: its sender expects no answer")
-        connection: Connection = self.connection
-        connection.publish(self.reply, payload, headers=headers)
+        connection._respond(self, payload, headers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A message is plain data; its connection stays behind.

@@ -32,7 +32,10 @@ class Encoder:
     ) -> bytes:
         """One validated PUB or HPUB frame. For layers: `reply` as bytes and `headers` as an encoded block are
         taken as they are."""
-        start = self.pub_start(subject, reply)
+        return self.frame(self.pub_start(subject, reply), payload, headers)
+
+    def frame(self, start: bytes, payload: Payload, headers: HeadersLike | bytes | None = None) -> bytes:
+        """The same behind a start of line that was checked already, or came over the wire."""
         if payload.__class__ is not bytes:
             payload = as_bytes(payload)
         size = len(payload)

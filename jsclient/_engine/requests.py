@@ -19,7 +19,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks, errors, handlers, nuid, waiting
-from jsclient._engine.encoding import as_bytes
 from jsclient._engine.mailbox import OVERHEAD, message_size
 from jsclient._engine.relay import CHAINS
 from jsclient._engine.sinks import CANCEL_SLICE, ReplySink
@@ -28,7 +27,7 @@ from jsclient._engine.unkept import Unkept
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState, LinkEvent
-from protocol.frames import Frame, pub, pub_each, reply_of, with_reply
+from protocol.frames import Frame, pub_each, reply_of, with_reply
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import Engine
@@ -135,7 +134,7 @@ class Requests(ReplySink):
         self._timeout = engine.options.request_timeout
         self._outbox = engine.outbox
         self._relay = engine.relay
-        self._encode = engine.encoder.encode
+        self._encoder = engine.encoder
         self._post_now = engine.outbox.post_now
         self._lock = waiting.new_lock()
         self.waiting: dict[bytes, Call] = {}
@@ -221,15 +220,12 @@ class Requests(ReplySink):
             self._prepare(deadline, cancel)
         prefix = self.prefix
         if prefix is None:
-            self._encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
+            self._encoder.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
             prefix = self._open_inbox()
         call = Call(prefix, subject)
         call.several = may_go_on is not None
-        if start is None:
-            call.frame = Unkept(self._encode(subject, payload, call.reply, headers))
-        else:
-            body = payload if payload.__class__ is bytes else as_bytes(payload)
-            call.frame = Unkept(pub(with_reply(start, call.reply), body))
+        start = self._encoder.pub_start(subject, call.reply) if start is None else with_reply(start, call.reply)
+        call.frame = Unkept(self._encoder.frame(start, payload, headers))
         sent = False
         try:
             while True:
@@ -309,7 +305,7 @@ class Requests(ReplySink):
             checks.positive(max_messages, "max_messages")
         check_timeout(stall, "stall")
         handlers.check(sentinel, "sentinel")
-        self._encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
+        self._encoder.encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
         return self._replies(subject, payload, seconds, max_messages, stall, sentinel, headers, cancel)
 
     def _replies(
@@ -328,7 +324,7 @@ class Requests(ReplySink):
             cancel.check()
         self._prepare(deadline, cancel)
         call = ManyCall(self.prefix or self._open_inbox(), subject)
-        call.frame = Unkept(self._encode(subject, payload, call.reply, headers))
+        call.frame = Unkept(self._encoder.encode(subject, payload, call.reply, headers))
         count = 0
         try:
             self._send(call, deadline, cancel)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, waiting
+import protocol
+from jsclient import checks, errors, waiting
 from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.takers import Taker
@@ -45,6 +46,11 @@ class BaseSubscription:
         """As it was subscribed to."""
         self.queue: str = queue
         """Its queue group; "" when it has none."""
+        raw = checks.filter_subject(subject)
+        try:
+            self.frame: bytes = protocol.sub(raw, sid, checks.queue_group(queue) if queue else b"")  #: SUB
+        except protocol.InvalidArgument as error:
+            raise errors.InvalidSubject(error.what) from None
         self.mailbox: Mailbox = mailbox
         """For layers."""
         self.received: int = 0

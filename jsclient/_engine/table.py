@@ -13,7 +13,6 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
 import protocol
-from jsclient import checks, errors
 from jsclient._engine.mailbox import OVERHEAD, message_size
 from jsclient._engine.sinks import BaseSubscription
 from jsclient._engine.unkept import Unkept
@@ -108,12 +107,7 @@ class Subscriptions:
 
     @staticmethod
     def _sub_frames(subscription: BaseSubscription) -> bytes:
-        raw = checks.filter_subject(subscription.subject)
-        group = checks.queue_group(subscription.queue) if subscription.queue else b""
-        try:
-            frame = protocol.sub(raw, subscription.sid, group)
-        except protocol.InvalidArgument as error:
-            raise errors.InvalidSubject(error.what) from None
+        frame = subscription.frame
         subscription.counted_from = subscription.received
         if subscription.max_messages is not None:
             frame += protocol.unsub(subscription.sid, max(1, subscription.max_messages - subscription.received))

@@ -147,6 +147,14 @@ def test_headers_that_are_no_mapping(server: NatsServer, headers: Any, instrumen
                 nothing_was_sent((nc, proxy, spy), call, errors.InvalidHeader)
 
 
+@pytest.mark.parametrize("reply", ["in.*", "in.>", "x" * 5000])
+def test_an_answer_to_a_reply_subject_that_is_none_is_refused(spied: Any, reply: str) -> None:
+    """It came over the wire, from anybody."""
+    message = jsclient.Msg(b"ask", b"1", reply.encode(), b"")
+    message.connection = spied[0]
+    nothing_was_sent(spied, lambda: message.respond(b"x"), errors.InvalidSubject)
+
+
 def test_pairs_are_headers_too(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         sub = nc.subscribe("pairs", callback=lambda m: m.respond(m.headers["a"]))

@@ -209,21 +209,22 @@ def test_an_inbox_that_is_denied_is_no_timeout(strict_server: NatsServer) -> Non
         assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("slow", ["_subscribe", "new"])
+@pytest.mark.parametrize("slow", ["open_sink", "_open_inbox"])
 def test_an_inbox_that_is_denied_before_the_request_waits(
     strict_server: NatsServer, monkeypatch: pytest.MonkeyPatch, slow: str
 ) -> None:
     """The server's refusal overtakes the request that made the inbox."""
     refused = threading.Event()
     with jsclient.connect(strict_server.url, user="deaf", password="p", on_error=lambda *args: refused.set()) as nc:
-        real = getattr(engine_of(nc).requests, slow)
+        owner: Any = engine_of(nc) if slow == "open_sink" else engine_of(nc).requests
+        real = getattr(owner, slow)
 
         def late(*args: Any) -> Any:
             made = real(*args)
             assert refused.wait(5)
             return made
 
-        monkeypatch.setattr(engine_of(nc).requests, slow, late)
+        monkeypatch.setattr(owner, slow, late)
         for _ in range(2):
             with pytest.raises(errors.PermissionViolation):
                 nc.request("anything", timeout=2)
