@@ -18,8 +18,8 @@ if _why := _hidden():
     raise ImportError(_why)
 
 from jsclient import codecs, errors
+from jsclient._engine.events import ConnectionEvent, ConnectionEvents
 from jsclient._engine.figures import Health, LinkInfo, Statistics
-from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
 from jsclient._engine.link import VERSION
 from jsclient._transport import TlsState
 from jsclient.auth.secret import Secret

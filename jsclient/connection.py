@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import protocol
 from jsclient import checks, errors, handlers, hints
-from jsclient._engine.barrier import BARRIER_TIMEOUT, barrier
 from jsclient._engine.engine import Engine, live_engines
+from jsclient._engine.events import ConnectionEvents
 from jsclient._engine.figures import Health, LinkInfo, Statistics
-from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.session import CLOSE_FLUSH
 from jsclient._engine.sinks import AppSubscription
+from jsclient._engine.strands import BARRIER_TIMEOUT, barrier
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none

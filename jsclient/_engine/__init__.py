@@ -7,9 +7,9 @@ here. In a forked child every use of an engine raises ForkedConnection.
 
 from jsclient._engine.engine import Engine
 from jsclient._engine.mailbox import Mailbox
+from jsclient._engine.sender import Unkept, UnkeptLarge
 from jsclient._engine.sinks import Inbox, MessageSink, ReplySink
 from jsclient._engine.takers import SLICE, Taker, Takers, wait_for
-from jsclient._engine.unkept import Unkept, UnkeptLarge
 
 __all__ = [
     "SLICE",

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
 from jsclient._engine import lame_duck
-from jsclient._engine.happenings import ConnectionEvent
+from jsclient._engine.events import ConnectionEvent
 from jsclient._engine.link import Link, discard, open_link
-from jsclient._engine.reconnect_delay import BACKOFF_MAX
-from jsclient._engine.servers import ServerPool
+from jsclient._engine.servers import BACKOFF_MAX, ServerPool
 from jsclient.durations import Deadline, check_timeout
 from jsclient.options import Choose, ConnectOptions
 from jsclient.threads import Thread, start_all
@@ -165,7 +164,9 @@ class Connector:
                 wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected
                 last = old is None and (wrong_options or self._refused_for_good(error))
                 quiet = once or self._closing.is_set()
-                self._engine.connect_attempt_failed(server.url, error, not (quiet or last or old is not None), quiet)
+                self._engine.telling.outage.attempt_failed(server.url, error, quiet)
+                if not (quiet or last or old is not None):  # else something else reports it
+                    self._engine.telling.tell(ConnectionEvent("error", error), error, None)
                 if last:
                     return error
                 if limit is not None and len(failures) >= limit:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import errors, waiting
 from jsclient._engine.connecting import NO_THREAD_PAUSE
-from jsclient._engine.happenings import ConnectionEvent
+from jsclient._engine.events import ConnectionEvent, guarded
 from jsclient._engine.link import Link
 from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT
 from jsclient._engine.takers import Taker
-from jsclient._engine.telling import guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.threads import Thread

@@ -23,9 +23,9 @@ from jsclient import errors, hints, instruments, nuid
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.encoding import Encoder
 from jsclient._engine.ending import Ending
+from jsclient._engine.events import ConnectionEvent, Telling, guarded
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.flusher import Flusher
-from jsclient._engine.happenings import ConnectionEvent
 from jsclient._engine.link import Link
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.outbox import Outbox
@@ -38,7 +38,6 @@ from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySi
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.table import Subscriptions
 from jsclient._engine.takers import Takers
-from jsclient._engine.telling import Telling, guarded
 from jsclient.durations import Deadline
 from jsclient.instruments import Instrumentation
 from jsclient.message import Msg
@@ -83,7 +82,7 @@ class Engine:
         self.strands: Strands = Strands(self)
         self.outbox: Outbox = Outbox(
             kick=self.clock.kick,
-            broken=self._sender_failed,
+            broken=lambda stream, error: self.session.sender_failed(stream, error),
             limit=options.pending_buffer,
             block_when_full=options.pending_block,
             write_timeout=options.write_timeout,
@@ -331,16 +330,6 @@ class Engine:
             if isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink):
                 guarded(subscription.sink.withdrawn, withdrawn)
         self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
-
-    def connect_attempt_failed(self, url: str, error: BaseException, tell: bool, quiet: bool = False) -> None:
-        """`tell`: nothing else reports the error, neither the call of `connect` nor the end of the last attempt.
-        `quiet`: the log need not warn."""
-        self.telling.outage.attempt_failed(url, error, quiet)
-        if tell:
-            self.telling.tell(ConnectionEvent("error", error), error, None)
-
-    def _sender_failed(self, stream: Any, error: BaseException) -> None:
-        self.session.sender_failed(stream, error)
 
     # --- telling: see `telling` -----------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import protocol
 from jsclient import errors, waiting
 from jsclient._engine.link import discard
+from jsclient._engine.sender import Unkept
 from jsclient._engine.sinks import ReplySink, SinkSubscription
-from jsclient._engine.unkept import Unkept
 from jsclient.durations import Deadline
 from jsclient.states import ConnectionState
 

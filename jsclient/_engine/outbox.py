@@ -29,8 +29,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._engine.sender import BULK, Sender
-from jsclient._engine.unkept import UNKEPT, Unkept
+from jsclient._engine.sender import BULK, UNKEPT, Sender, Unkept
 from jsclient.durations import FOREVER, Deadline
 from protocol.frames import Frame
 

@@ -11,7 +11,7 @@ from typing import Any
 import protocol
 from jsclient import errors
 from jsclient._engine.outbox import Outbox
-from jsclient._engine.unkept import Unkept
+from jsclient._engine.sender import Unkept
 from jsclient.waiting import Ticket
 
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks, errors, handlers, nuid, waiting
 from jsclient._engine.mailbox import OVERHEAD, message_size
+from jsclient._engine.reading import read_reply
 from jsclient._engine.relay import CHAINS
+from jsclient._engine.sender import Unkept
 from jsclient._engine.sinks import CANCEL_SLICE, ReplySink
-from jsclient._engine.taking import read_reply
-from jsclient._engine.unkept import Unkept
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState, LinkEvent

@@ -15,7 +15,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
-from jsclient._engine.unkept import UNKEPT
 from jsclient._transport.stream import unwritten
 from protocol.frames import LARGE_PAYLOAD, LargeFrame
 
@@ -24,6 +23,21 @@ if TYPE_CHECKING:
     from jsclient._transport import Transport
     from jsclient._transport.stream import Buffer
     from protocol.frames import Frame
+
+
+class Unkept(bytes):
+    """A frame that must not be sent again on another link."""
+
+    __slots__ = ()
+
+
+class UnkeptLarge(LargeFrame):
+    """The same for a large frame."""
+
+    __slots__ = ()
+
+
+UNKEPT: Final = (Unkept, UnkeptLarge)
 
 BULK: Final = 108 * 1024
 """Bytes that are joined into one write. A publish of 1 KiB takes 0.91 µs of CPU, and 1.27 with writes of 32 KiB. From

@@ -21,13 +21,13 @@ import protocol
 from jsclient import errors, waiting
 from jsclient._engine import server_errors
 from jsclient._engine.connecting import Connector
-from jsclient._engine.happenings import ConnectionEvent
+from jsclient._engine.events import ConnectionEvent
 from jsclient._engine.link import Link, discard, tick
 from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox
 from jsclient._engine.pings import Pings
+from jsclient._engine.reading import LARGE
+from jsclient._engine.sender import Unkept
 from jsclient._engine.server_errors import ServerErr, Verdict
-from jsclient._engine.taking import LARGE
-from jsclient._engine.unkept import Unkept
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState, LinkEvent

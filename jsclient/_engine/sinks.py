@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import protocol
 from jsclient import checks, errors, waiting
 from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
+from jsclient._engine.reading import read_messages
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.takers import Taker
-from jsclient._engine.taking import read_messages
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.instruments import taking

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import protocol
 from jsclient._engine.mailbox import OVERHEAD, message_size
+from jsclient._engine.sender import Unkept
 from jsclient._engine.sinks import BaseSubscription
-from jsclient._engine.unkept import Unkept
 from jsclient._transport import Transport
 from protocol.frames import Frame
 

@@ -21,7 +21,7 @@ from jsclient._engine.outbox import (
     HIGH_WATER,
     Outbox,
 )
-from jsclient._engine.unkept import Unkept, UnkeptLarge
+from jsclient._engine.sender import Unkept, UnkeptLarge
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.testing import wait_until

@@ -18,7 +18,7 @@ import pytest
 import protocol
 from jsclient import waiting
 from jsclient._engine import reading as module
-from jsclient._engine import taking
+from jsclient._engine import reading as taking
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.reading import Reading
 from jsclient._transport.tcp import TcpTransport

@@ -14,7 +14,7 @@ import pytest
 from jsclient import Connection, ConnectOptions, errors, waiting
 from jsclient._engine import pings, table
 from jsclient._engine import requests as requesting
-from jsclient._engine.unkept import Unkept
+from jsclient._engine.sender import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.publishing import window as publish_window
 from jsclient.subscription import Subscription

@@ -18,7 +18,7 @@ from tests.unit import test_outbox_sending as plain
 from jsclient import errors, waiting
 from jsclient._engine import outbox, sender
 from jsclient._engine.outbox import Outbox
-from jsclient._engine.unkept import Unkept
+from jsclient._engine.sender import Unkept
 from jsclient._transport import sealing, stream, tcp, tls, ws
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls

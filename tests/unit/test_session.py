@@ -12,8 +12,8 @@ import protocol
 from jsclient import ConnectOptions, errors
 from jsclient._engine.link import Link
 from jsclient._engine.outbox import Outbox
+from jsclient._engine.reading import LARGE
 from jsclient._engine.session import Session
-from jsclient._engine.taking import LARGE
 from jsclient.message import Msg
 
 SMALL = b"MSG s 1 2\r\nhi\r\n"

@@ -1,19 +1,22 @@
-"""What the application and the layers above are told: callbacks of the options, listeners, errors."""
+"""What happens to a connection, and who is told of it: events, callbacks of the options, listeners, the log."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jsclient import errors, handlers, instruments
+import attrs
+
+from jsclient import errors, handlers, hints, instruments, waiting
 from jsclient._engine.callbacks import EventsThread
-from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
-from jsclient._engine.outage import Outage
+from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.refusals import Refusals
 from jsclient._engine.sinks import Inbox
+from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.instruments import End, Instrumentation
 from jsclient.options import CallbacksDict
 from jsclient.states import LinkEvent
@@ -23,7 +26,159 @@ if TYPE_CHECKING:
     from jsclient._engine.sinks import AppSubscription, BaseSubscription
     from jsclient.connection import Connection
 
-log = logging.getLogger("jsclient.connection")
+hints.wanted(globals(), "Connection", "Engine")
+
+LIMIT: Final = 4_096
+"""Events that may wait to be taken; later ones are dropped and counted."""
+
+RESERVE: Final = 256
+"""Places beyond that for events of the link: a flood of errors must not push them out."""
+
+NEXT_TIMEOUT: Final = 30.0
+"""Seconds that `next` waits unless told otherwise."""
+
+Kind = Literal["connected", "disconnected", "reconnected", "closed", "discovered_servers", "lame_duck", "error"]
+
+
+@attrs.frozen
+class ConnectionEvent:
+    """One thing that happened; the callback `on_<kind>` gets the same event.
+
+    Attributes:
+        kind: What happened.
+        error: Why: of "error", "disconnected" and "closed" (None when the application closed it itself).
+        subscription: The subscription that the error is about, if it is about one.
+        servers: The URLs of "discovered_servers".
+        time: When it was told: seconds since 1970 by the clock of this machine.
+    """
+
+    kind: Kind
+    error: BaseException | None = None
+    subscription: Any = None
+    servers: tuple[str, ...] = ()
+    time: float = attrs.field(factory=time.time, kw_only=True)
+
+
+class ConnectionEvents:
+    """What happens to a connection, in order: iterate it, or call `next`. Made by `Connection.events`.
+
+    The last event is "closed"; then the iteration ends. Leaving its `with` block stops it. Threads that share it get
+    each event once. A listener that falls 4,096 events behind misses errors, and 256 later also the events of the link:
+    `dropped` counts them.
+
+    Options of several methods:
+        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
+            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
+            or returns what has arrived if its text says that.
+    """
+
+    def __init__(self, connection: Connection, engine: Engine) -> None:
+        self._connection: Connection = connection  # as long as somebody takes from here
+        self._engine: Engine = engine
+        self._mailbox: Mailbox = Mailbox()
+        self.dropped: int = 0
+
+    def put(self, event: ConnectionEvent) -> None:
+        """From any thread of the engine; never waits. The end is never dropped."""
+        limit = LIMIT if event.kind == "error" else LIMIT + RESERVE
+        if len(self._mailbox) >= limit and event.kind != "closed":
+            self.dropped += 1
+        else:
+            self._mailbox.put(event)
+
+    def end(self, reason: BaseException) -> None:
+        """Nothing comes any more: what takes from it gets `reason`."""
+        self._mailbox.forked(reason)
+
+    def next(self, timeout: Timeout = DEFAULT) -> ConnectionEvent:
+        """The next event. Waits at most `timeout` seconds (30 by default, None: for ever, 0: only what is there).
+
+        Raises TimedOut, and SubscriptionClosed after `close` or the last event.
+        """
+        seconds = resolve(timeout, NEXT_TIMEOUT)
+        self._engine.check_process()
+        if seconds != 0 and waiting.on_reader():
+            raise errors.Reentered("next on the reader thread of a connection would wait for itself")
+        event = self._mailbox.get(seconds)
+        if event is None:
+            raise errors.TimedOut(f"nothing happened to the connection within {seconds:g} s. Ask again.")
+        return event  # type: ignore[no-any-return]
+
+    def __iter__(self) -> ConnectionEvents:
+        return self
+
+    def __next__(self) -> ConnectionEvent:
+        try:
+            return self.next(None)
+        except errors.SubscriptionClosed:
+            raise StopIteration from None
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing more comes; what is there can still be taken."""
+        return self._mailbox.closed is not None
+
+    def close(self) -> None:
+        """Take no further events; waiting threads are woken. Idempotent."""
+        if not self.closed:
+            self._mailbox.close(errors.SubscriptionClosed("these events of the connection are closed"))
+            self._engine.telling.forget_events(self)
+
+    def __enter__(self) -> ConnectionEvents:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        return self._engine.refuse_pickle(self)
+
+
+EVERY: Final = 10
+"""The first failed attempt of an outage is logged, and each tenth: an outage of a night must not fill the log."""
+
+
+class Outage:
+    """Logs the loss of a link, the attempts that fail, and the next link. On the events thread: a log handler is user
+    code, and may wait for what only the reader brings."""
+
+    def __init__(self, number: int, events: EventsThread) -> None:
+        self._number = number
+        self._events = events
+        self._began: float | None = time.monotonic()
+        self.failed_attempts: int = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """Since the last link was lost; None while one stands."""
+        began = self._began
+        return None if began is None else time.monotonic() - began
+
+    def begin(self, url: str, reason: BaseException | None) -> None:
+        """The link is lost. Without a reason the application has closed the connection."""
+        self._began, self.failed_attempts = time.monotonic(), 0
+        if reason is not None:
+            self._log(logging.WARNING, "lost its link to %s: %s", url, errors.brief(reason))
+
+    def attempt_failed(self, url: str, error: BaseException, quiet: bool) -> None:
+        """`quiet`: the call of `connect` raises the error, or the connection is being closed."""
+        self.failed_attempts += 1
+        count = self.failed_attempts
+        level = logging.WARNING if not quiet and (count == 1 or count % EVERY == 0) else logging.INFO
+        self._log(level, "cannot connect to %s (attempt %d): %s", url, count, errors.brief(error))
+
+    def end(self, url: str, first: bool) -> None:
+        """A link stands, perhaps in the place of another one that still stood."""
+        seconds, failed = self.seconds, self.failed_attempts
+        self._began, self.failed_attempts = None, 0
+        if seconds is not None and not first:
+            self._log(logging.WARNING, "is connected again after %.1f s, to %s", seconds, url)
+        elif failed:
+            self._log(logging.WARNING, "is connected to %s after %d failed attempts", url, failed)
+
+    def _log(self, level: int, text: str, *args: Any) -> None:
+        if log.isEnabledFor(level):
+            self._events.run(log.log, level, f"connection %d {text}", self._number, *args, rare=True)
 
 
 class Telling:
