@@ -10,7 +10,6 @@ since is the difference between the count put and the length of the deque. The b
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import time
 from collections import deque
@@ -37,35 +36,6 @@ def message_size(message: Any) -> int:
 _NOBODY: deque[waiting.Ticket[Any]] = deque(maxlen=0)
 _NO_MARKS: deque[tuple[int, int]] = deque(maxlen=0)
 _NO_ENDS: list[Callable[[], None]] = []
-
-
-class Mark:
-    """Put between the messages: `pass_by` is called once, when the taker has handled all that came before, or
-    when they are thrown away."""
-
-    __slots__ = ("_once",)
-
-    def __init__(self, passed: Callable[[], None]) -> None:
-        self._once = [passed]
-
-    def pass_by(self) -> None:
-        with contextlib.suppress(IndexError):
-            self._once.pop()()
-
-    @property
-    def connection(self) -> None:
-        """What takes messages sets this of each: so it meets the mark without having to look for it."""
-
-    @connection.setter
-    def connection(self, _: Any) -> None:
-        raise MarkMet(self)
-
-
-class MarkMet(BaseException):
-    """There is no message here, but a mark."""
-
-    def __init__(self, mark: Mark) -> None:
-        self.mark = mark
 
 
 class Mailbox:
@@ -291,10 +261,7 @@ class Mailbox:
         if self.closed is None:
             self.closed = reason
         if discard:
-            marks = [item for item in tuple(self.items) if item.__class__ is Mark]
             self.items.clear()
-            for mark in marks:
-                mark.pass_by()
         waiters = self._waiters
         while waiters:
             try:

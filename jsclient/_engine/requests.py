@@ -306,60 +306,51 @@ class Requests(ReplySink):
         check_timeout(stall, "stall")
         handlers.check(sentinel, "sentinel")
         self._encoder.encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
-        return self._replies(subject, payload, seconds, max_messages, stall, sentinel, headers, cancel)
 
-    def _replies(
-        self,
-        subject: str,
-        payload: Payload,
-        seconds: float | None,
-        most: int | None,
-        stall: float | None,
-        sentinel: Callable[[Msg], bool] | None,
-        headers: HeadersLike | None,
-        cancel: Cancel | None,
-    ) -> Iterator[Msg]:
-        deadline = Deadline(seconds)
-        if cancel is not None:
-            cancel.check()
-        self._prepare(deadline, cancel)
-        call = ManyCall(self.prefix or self._open_inbox(), subject)
-        call.frame = Unkept(self._encoder.encode(subject, payload, call.reply, headers))
-        count = 0
-        try:
-            self._send(call, deadline, cancel)
-            while most is None or count < most:
-                self._engine.session.recall_reader()
-                wait = deadline.remaining() if stall is None or not count else deadline.at_most(stall)
-                try:
-                    message = waiting.get(call.ticket, wait)
-                except queue.Empty:
-                    if self._take_back(call):
-                        raise _unsent(subject, deadline) from None
-                    return
-                if message.__class__ is not Msg:
-                    if count or not _unsent_by_loss(message):
-                        raise message
-                    self._wait_for_next_link(call, deadline, cancel)
-                    self._send(call, deadline, cancel)
-                    continue
-                call.took(message)
-                if not count and message.status is not None and message.status.code == 503:
-                    raise no_responders(subject)
-                if sentinel is not None and handlers.ran(sentinel(message)):
-                    return
-                message.connection = self._engine.connection
-                count += 1
-                yield message
-        except errors.BufferFull:
-            raise _unsent(subject, deadline) from None
-        finally:
-            call.answered = count > 0
+        def replies() -> Iterator[Msg]:
+            deadline = Deadline(seconds)
+            if cancel is not None:
+                cancel.check()
+            self._prepare(deadline, cancel)
+            call = ManyCall(self.prefix or self._open_inbox(), subject)
+            call.frame = Unkept(self._encoder.encode(subject, payload, call.reply, headers))
+            count = 0
             try:
-                self._end(call, cancel)
-            except BaseException:
-                self._end(call, cancel)
-                raise
+                self._send(call, deadline, cancel)
+                while max_messages is None or count < max_messages:
+                    self._engine.session.recall_reader()
+                    wait = deadline.remaining() if stall is None or not count else deadline.at_most(stall)
+                    try:
+                        message = waiting.get(call.ticket, wait)
+                    except queue.Empty:
+                        if self._take_back(call):
+                            raise _unsent(subject, deadline) from None
+                        return
+                    if message.__class__ is not Msg:
+                        if count or not _unsent_by_loss(message):
+                            raise message
+                        self._wait_for_next_link(call, deadline, cancel)
+                        self._send(call, deadline, cancel)
+                        continue
+                    call.took(message)
+                    if not count and message.status is not None and message.status.code == 503:
+                        raise no_responders(subject)
+                    if sentinel is not None and handlers.ran(sentinel(message)):
+                        return
+                    message.connection = self._engine.connection
+                    count += 1
+                    yield message
+            except errors.BufferFull:
+                raise _unsent(subject, deadline) from None
+            finally:
+                call.answered = count > 0
+                try:
+                    self._end(call, cancel)
+                except BaseException:
+                    self._end(call, cancel)
+                    raise
+
+        return replies()
 
     def request_each(
         self, subjects: list[bytes], payload: bytes, deadline: Deadline

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
-from jsclient._engine.mailbox import Mailbox, Mark, MarkMet
+from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
 from jsclient.threads import Thread
@@ -59,7 +59,17 @@ NO_THREAD_PAUSE: Final = 0.1
 class Strand:
     """The callback of one subscription."""
 
-    __slots__ = ("_callback", "_connection", "_drained", "_mailbox", "_pool", "_subscription", "_turn", "worker")
+    __slots__ = (
+        "_callback",
+        "_connection",
+        "_drained",
+        "_mailbox",
+        "_pool",
+        "_subscription",
+        "_turn",
+        "handled",
+        "worker",
+    )
 
     def __init__(
         self, subscription: AppSubscription, connection: Connection, callback: Callable[[Msg], Any], pool: Strands
@@ -71,6 +81,7 @@ class Strand:
         self._mailbox: Mailbox = subscription.mailbox
         self._turn: list[bool] = [True]  # `pop` takes it and `append` gives it back, each in one step
         self._drained: waiting.Gate | None = None
+        self.handled: int = 0  # callbacks that have returned
         self.worker: int = 0  # the thread in which the callback runs now
 
     def messages_came(self) -> None:
@@ -78,16 +89,16 @@ class Strand:
         if self._turn and self._take_turn():
             self._pool.submit(self)
 
-    def put_mark(self, mark: Mark) -> None:
-        """Between what came up to now and what comes later. The mailbox does not count it."""
-        self._mailbox.items.append(mark)
-        self.messages_came()
-
     def _take_turn(self) -> bool:
         try:
             return self._turn.pop()
         except IndexError:
             return False
+
+    def due(self) -> int:
+        """The number of callbacks that will have returned when all that is here now is handled, or one more."""
+        waits = len(self._mailbox.items)  # first: what returns meanwhile is counted twice, not left out
+        return waits + self.handled + 1
 
     @property
     def is_idle(self) -> bool:
@@ -112,10 +123,9 @@ class Strand:
                     if (result := callback(message)) is not None:
                         handlers.ran(result)
                         result = None  # or it would live until the next message comes
-                except MarkMet as met:
-                    met.mark.pass_by()
                 except BaseException as error:  # also SystemExit: it would end the worker and nobody would see it
                     engine.report_error(error, self._subscription)
+                self.handled += 1
                 pool.returned += 1
             else:
                 if pool.others_wait():
@@ -312,41 +322,39 @@ BARRIER_TIMEOUT: Final = 30.0
 """Seconds that `barrier` waits unless told otherwise, as a drain does."""
 
 
-def when_handled(strands: list[Strand], call: Callable[[], None]) -> None:
-    """Make a call once all of these have handled what they hold now; at once if there are none."""
-    left: list[None] = [None] * (len(strands) + 1)  # one is ours, until all marks are set
-    once = [call]
-
-    def passed() -> None:
-        left.pop()
-        if not left:
-            try:
-                last = once.pop()
-            except IndexError:
-                return  # two have passed at the same moment
-            last()
-
-    for strand in strands:
-        strand.put_mark(Mark(passed))
-    passed()
+LOOK: Final = 0.002
+"""Seconds between two looks of a barrier."""
 
 
 def barrier(engine: Engine, call: Callable[[], Any] | None, deadline: Deadline) -> None:
     """See `Connection.barrier`."""
     engine.check_usable()
-    strands = engine.strands_at_work()
+    left = {strand: strand.due() for strand in engine.strands_at_work()}
+
+    def passed() -> bool:
+        for strand, due in list(left.items()):
+            if strand.handled >= due or strand.is_idle:
+                del left[strand]
+        return not left
+
+    def look() -> None:
+        if passed() or engine.closed:
+            assert call is not None
+            engine.run_callback(call)
+        else:
+            engine.clock.call_later(LOOK, look)
+
     if call is not None:
-        wanted = call  # for the type checker: it does not follow `call` into a function
-        when_handled(strands, lambda: engine.run_callback(wanted))
+        look()
         return
-    if any(strand.runs_here() for strand in strands):
+    if any(strand.runs_here() for strand in left):
         raise errors.Reentered("a callback cannot wait until it has returned itself: give barrier a function to call")
-    done = waiting.Gate()
-    when_handled(strands, done.set)
-    while not done.wait(deadline.at_most(DRAIN_SLICE)):
+    pause = waiting.Gate()
+    while not passed():
         engine.check_usable()
         if deadline.expired():
             raise errors.TimedOut(
                 "callbacks have not handled in time what had come before. They go on with it. Wait again."
             )
+        pause.wait(deadline.at_most(LOOK))
     engine.check_usable()  # a close throws away what waits
