@@ -35,6 +35,7 @@ class TcpTransport(Transport):
     """A connected TCP (or Unix) socket."""
 
     unsent = 0  # no property: asked at each write
+    needs_flush = False  # likewise, after each read
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
         self._sock = sock
