@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from jsclient._engine.sinks import AppSubscription, BaseSubscription
     from jsclient.connection import Connection
 
+log = logging.getLogger("jsclient.connection")
+
 hints.wanted(globals(), "Connection", "Engine")
 
 LIMIT: Final = 4_096
