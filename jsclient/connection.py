@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import protocol
 from jsclient import checks, errors, handlers, hints
+from jsclient._engine.callback_pool import BARRIER_TIMEOUT, barrier
 from jsclient._engine.engine import Engine, live_engines
 from jsclient._engine.events import ConnectionEvents
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.session import CLOSE_FLUSH
 from jsclient._engine.sinks import AppSubscription
-from jsclient._engine.strands import BARRIER_TIMEOUT, barrier
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
@@ -102,7 +102,7 @@ class Connection:
         Of a pull consumer with ack policy none it waits, up to 5 s, for all that was asked for (`drain` of iterators).
         A push consumer with ack policy none loses what the server is about to send.
         """
-        self._engine.ending.drain(timeout, wait)
+        self._engine.shutdown.drain(timeout, wait)
 
     def __enter__(self) -> Connection:
         return self
@@ -117,7 +117,7 @@ class Connection:
     def __del__(self) -> None:
         engine: Engine | None = getattr(self, "_engine", None)
         if engine is not None and not engine.closed:
-            engine.ending.abandon(self)
+            engine.shutdown.abandon(self)
 
     def __repr__(self) -> str:
         return repr(self._engine)
@@ -379,7 +379,7 @@ class Connection:
     def events(self) -> ConnectionEvents:
         """What happens to the connection from now on, to be iterated: see ConnectionEvents. Beside the callbacks."""
         self._engine.check_usable()
-        events = self._engine.telling.open_events(self)
+        events = self._engine.events.open_events(self)
         try:
             self._engine.check_usable()  # once more: what was closed just before has told its end already
         except errors.JsClientError:
@@ -392,7 +392,7 @@ class Connection:
 
         Those of events that have been told already are not called for them. Raises ConfigError for other names.
         """
-        self._engine.telling.set_callbacks(callbacks)  # type: ignore[arg-type]
+        self._engine.events.set_callbacks(callbacks)  # type: ignore[arg-type]
 
     # --- looking at it ----------------------------------------------------------------------------------
 

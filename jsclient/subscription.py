@@ -1,4 +1,4 @@
-"""Core subscriptions: iterator, `next`, or a callback (see `strands`)."""
+"""Core subscriptions: iterator, `next`, or a callback (see `callback_pool`)."""
 
 from __future__ import annotations
 

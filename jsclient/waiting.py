@@ -11,7 +11,7 @@ says so. Therefore:
   free again in a forked child. ruff finds locks that are made elsewhere.
 * Under a `new_lock` there are only steps in memory, and at most a send that does not wait: no other I/O, no wait (which
   `Thread.start` is, too), no code of the user. `tools/rules.py` finds calls that wait. Steps that a nested call could
-  spoil are done without a lock, each as one call into C (see `pings`, and the table of subscriptions in `table`).
+  spoil are done without a lock, each as one call into C (see `pings` and `subscriptions`).
 * A `new_turn` is held across waits. A call on top of the thread that has it is refused with `Reentered` (`check_turn`).
 * The send lock of a link is such a turn, but no thread waits while it has it. A handler on top of a write may post
   frames, and a call of it that waits raises `Reentered` (see `outbox`).
@@ -48,7 +48,7 @@ V = TypeVar("V")
 class Ticket(Generic[T]):
     """What one thread waits on and others put into; a queue for one taker.
 
-    It can be filled without waking the thread (see `relay`), which a `SimpleQueue` cannot. Before 3.13, too, a
+    It can be filled without waking the thread (see `wake_chain`), which a `SimpleQueue` cannot. Before 3.13, too, a
     `SimpleQueue.get` waits for ever when its time runs out while a signal handler runs; a lock does not.
     """
 

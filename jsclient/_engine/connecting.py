@@ -129,7 +129,7 @@ class Connector:
         if result is not None:
             result.put(error)
         if error is not None and not heard and not self._closing.is_set():
-            self._engine.ending.fail(error)
+            self._engine.shutdown.fail(error)
 
     def _dial_until_up(self, once: bool, old: Link | None) -> BaseException | None:
         """Try servers until a link stands (None) or there is no point in going on (the reason)."""
@@ -164,9 +164,9 @@ class Connector:
                 wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected
                 last = old is None and (wrong_options or self._refused_for_good(error))
                 quiet = once or self._closing.is_set()
-                self._engine.telling.outage.attempt_failed(server.url, error, quiet)
+                self._engine.events.outage.attempt_failed(server.url, error, quiet)
                 if not (quiet or last or old is not None):  # else something else reports it
-                    self._engine.telling.tell(ConnectionEvent("error", error), error, None)
+                    self._engine.events.tell(ConnectionEvent("error", error), error, None)
                 if last:
                     return error
                 if limit is not None and len(failures) >= limit:
@@ -188,7 +188,7 @@ class Connector:
                 chosen = self._chosen(choose, others)
             except Exception as error:  # the user's hook: no reason to give the connection up
                 log.exception("the choose hook of the reconnect policy failed")
-                self._engine.telling.tell(ConnectionEvent("error", error), error, None)
+                self._engine.events.tell(ConnectionEvent("error", error), error, None)
             else:
                 if chosen is not None:
                     return chosen

@@ -2,7 +2,7 @@
 
     callers -> Requests, Encoder -> Outbox -> socket        Session: dialling, the reader, reconnecting
     socket -> reader -> Subscriptions -> mailboxes, sinks   Subscriptions: the table, SUB and UNSUB
-    Telling: callbacks, listeners, errors                  Ending: drain and close
+    Events: callbacks, listeners, errors                  Shutdown: drain and close
 
 Threads (all daemons): a reader per live link, a connector per dial, one flusher, one events thread for callbacks,
 workers for the callbacks of subscriptions. A caller that is the only one to wait reads the socket itself: see
@@ -20,10 +20,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from jsclient import errors, hints, instruments, nuid
+from jsclient._engine.callback_pool import CallbackPool, OrderedCallback
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.encoding import Encoder
-from jsclient._engine.ending import Ending
-from jsclient._engine.events import ConnectionEvent, Telling, guarded
+from jsclient._engine.events import ConnectionEvent, Events, guarded
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.flusher import Flusher
 from jsclient._engine.link import Link
@@ -31,13 +31,13 @@ from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.outbox import Outbox
 from jsclient._engine.pings import WhenAnswered
 from jsclient._engine.reading import Reading
-from jsclient._engine.relay import Relay
 from jsclient._engine.requests import Requests
 from jsclient._engine.session import Session
+from jsclient._engine.shutdown import Shutdown
 from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
-from jsclient._engine.strands import Strand, Strands
-from jsclient._engine.table import Subscriptions
+from jsclient._engine.subscriptions import Subscriptions
 from jsclient._engine.takers import Takers
+from jsclient._engine.wake_chain import WakeChain
 from jsclient.durations import Deadline
 from jsclient.instruments import Instrumentation
 from jsclient.message import Msg
@@ -69,17 +69,17 @@ class Engine:
     """
 
     def __init__(self, options: ConnectOptions, connection: Connection) -> None:
-        # Its finalizer ends the connection: see `Ending.abandon`.
+        # Its finalizer ends the connection: see `Shutdown.abandon`.
         self._connection: weakref.ref[Connection] = weakref.ref(connection)
         self.options = options
         self.number: int = next(_numbers)
         self.draining = False
         self.messages_out: int = 0
         self.clock: Flusher = Flusher(f"jsclient-flush-{self.number}")
-        self.events: EventsThread = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
-        self.telling: Telling = Telling(self, self.events)
+        self.events_thread: EventsThread = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
+        self.events: Events = Events(self, self.events_thread)
         self.takers: Takers = Takers()
-        self.strands: Strands = Strands(self)
+        self.callback_pool: CallbackPool = CallbackPool(self)
         self.outbox: Outbox = Outbox(
             kick=self.clock.kick,
             broken=lambda stream, error: self.session.sender_failed(stream, error),
@@ -90,8 +90,8 @@ class Engine:
         self.clock.outbox = self.outbox
         self.session: Session = Session(self, options, self.outbox)
         self.subscriptions: Subscriptions = Subscriptions(self)
-        self.relay: Relay = Relay(self.outbox, self.clock.kick)
-        self.clock.relay = self.relay
+        self.wake_chain: WakeChain = WakeChain(self.outbox, self.clock.kick)
+        self.clock.wake_chain = self.wake_chain
         self._answers = 0  # of requests, that the reader has taken note of
         self.woke_taker: bool = False  # the reader did, with the chunk it has just delivered
         self.encoder: Encoder = Encoder(lambda: self.connected_url)
@@ -104,7 +104,7 @@ class Engine:
         self.flush_outbox: Callable[[], None] = self.outbox.flush
         self.requests: Requests = Requests(self)
         self.request: Callable[..., Msg] = self.requests.request
-        self.ending: Ending = Ending(self)
+        self.shutdown: Shutdown = Shutdown(self)
         if options.instrumentation is not None:
             self._instrument(options.instrumentation)
 
@@ -124,14 +124,14 @@ class Engine:
             self.clock.start()
             self.session.connector.start()
         except BaseException:
-            self.ending.close_now(wait=False)
+            self.shutdown.close_now(wait=False)
             raise
 
     def _instrument(self, instrument: Instrumentation) -> None:
         """Others in the place of what is called for every message. An engine without an instrument pays nothing."""
         self.request = instruments.sending(instrument, "request", self.request)
         self.post = instruments.posting(instrument, self.post)
-        self.telling.instrument(instrument)
+        self.events.instrument(instrument)
 
     def gone(self) -> None:
         """It has ended: no fork and no exit of the interpreter need see to it."""
@@ -150,15 +150,15 @@ class Engine:
             "ConnectOptions (connection.options) and call jsclient.shared(options) where it is needed"
         )
 
-    # --- ending: see `ending` ----------------------------------------------------------------------------
+    # --- the end: see `shutdown`  ----------------------------------------------------------------------------
 
     def close(self, wait: bool = True) -> None:
-        """Send what is buffered, then end everything; see `Ending.close`."""
-        self.ending.close(wait)
+        """Send what is buffered, then end everything; see `Shutdown.close`."""
+        self.shutdown.close(wait)
 
     def closed_error(self) -> errors.ConnectionClosed:
         """The end of the connection, as an error; its `reason` is None when the application has closed it."""
-        return self.ending.closed_error()
+        return self.shutdown.closed_error()
 
     # --- sending, asking: see `encoding` and `asking` -------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Engine:
         self.session.recall_reader()
         self.outbox.nudge()
 
-    # --- subscriptions: see `table` -------------------------------------------------------------------------
+    # --- subscriptions: see `subscriptions` -------------------------------------------------------------------------
 
     def new_inbox(self) -> str:
         """A subject that nobody else can guess, for replies."""
@@ -221,11 +221,11 @@ class Engine:
         self.subscriptions.add(subscription)
         return subscription
 
-    def strands_at_work(self) -> list[Strand]:
+    def callbacks_at_work(self) -> list[OrderedCallback]:
         """Of callbacks that have not handled all that came; also of subscriptions that have ended, which the table does
         not have any more."""
-        found = (getattr(taker, "strand", None) for taker in self.takers.all())
-        return [strand for strand in found if strand is not None and not strand.is_idle]
+        found = (getattr(taker, "ordered_callback", None) for taker in self.takers.all())
+        return [callback for callback in found if callback is not None and not callback.is_idle]
 
     def remove_subscription(
         self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
@@ -307,7 +307,7 @@ class Engine:
         if large := len(refused) - headed:
             text = f"{large} messages {kept} {link.server.url} takes only {limit} bytes (max_payload)"
             self.report_error(errors.PayloadTooLarge(f"{text}: they were not sent"), None)
-        self.telling.link_event(LinkEvent.RECONNECTED, subscribed)
+        self.events.link_event(LinkEvent.RECONNECTED, subscribed)
 
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
@@ -320,8 +320,8 @@ class Engine:
             if isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink):
                 guarded(subscription.sink.withdrawn, withdrawn)
         self.requests.fail(make)
-        self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
-        self.telling.tell(ConnectionEvent("disconnected", reason), reason)
+        self.events.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
+        self.events.tell(ConnectionEvent("disconnected", reason), reason)
 
     def link_left(self, withdrawn: list[Frame]) -> None:
         """Connector thread: the link is given up for one that stands already. The application is told nothing, and the
@@ -329,37 +329,37 @@ class Engine:
         for subscription in self.subscriptions.subscribed() if withdrawn else ():
             if isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink):
                 guarded(subscription.sink.withdrawn, withdrawn)
-        self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
+        self.events.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
 
-    # --- telling: see `telling` -----------------------------------------------------------------------------
+    # --- events, errors: see `events` - -----------------------------------------------------------------------------
 
     def add_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
         """`listener(event)` runs on an internal thread when the link goes down, comes back, or is closed; quick!"""
-        self.telling.add_link_listener(listener)
+        self.events.add_link_listener(listener)
 
     def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
         """It hears no more; nothing happens if it did not."""
-        self.telling.remove_link_listener(listener)
+        self.events.remove_link_listener(listener)
 
     def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
         """`listener(error)` runs on the reader thread when the server refuses a subject; quick!"""
-        self.telling.add_violation_listener(listener)
+        self.events.add_violation_listener(listener)
 
     def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
         """It hears no more; nothing happens if it did not."""
-        self.telling.remove_violation_listener(listener)
+        self.events.remove_violation_listener(listener)
 
     def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
         """Queue user code for the events thread: serial, bounded, what it raises is logged."""
-        self.events.run(call, *args)
+        self.events_thread.run(call, *args)
 
     def run_last_callback(self, call: Callable[..., Any], *args: Any) -> None:
         """The same for what comes once in a life, its end: never dropped, however many others wait."""
-        self.events.run(call, *args, always=True)
+        self.events_thread.run(call, *args, always=True)
 
     def report_error(self, error: BaseException, subscription: Any) -> None:
         """To `on_error`, or to the log when there is none."""
-        self.telling.report_error(error, subscription)
+        self.events.report_error(error, subscription)
 
     # --- may it be used? ------------------------------------------------------------------------------------
 
@@ -433,7 +433,7 @@ class Engine:
             bytes_out=self.outbox.bytes_sent(),
             reconnects=self.session.reconnects,
             subscriptions=len(self.subscriptions.sinks),
-            callbacks_dropped=self.events.dropped,
+            callbacks_dropped=self.events_thread.dropped,
         )
 
     def health(self) -> Health:
@@ -446,11 +446,11 @@ class Engine:
             last_frame_age=None if link is None else time.monotonic() - link.reading.last_frame,
             pings_outstanding=self.session.pings_out,
             buffered_bytes=self.outbox.size + self.outbox.unsent,
-            slow_consumers=self.telling.slow_consumers,
+            slow_consumers=self.events.slow_consumers,
             reconnects=self.session.reconnects,
             last_error="" if error is None else errors.brief(error),
-            outage=self.telling.outage.seconds,
-            failed_attempts=self.telling.outage.failed_attempts,
+            outage=self.events.outage.seconds,
+            failed_attempts=self.events.outage.failed_attempts,
         )
 
 

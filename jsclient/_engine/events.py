@@ -124,7 +124,7 @@ class ConnectionEvents:
         """Take no further events; waiting threads are woken. Idempotent."""
         if not self.closed:
             self._mailbox.close(errors.SubscriptionClosed("these events of the connection are closed"))
-            self._engine.telling.forget_events(self)
+            self._engine.events.forget_events(self)
 
     def __enter__(self) -> ConnectionEvents:
         return self
@@ -183,7 +183,7 @@ class Outage:
             self._events.run(log.log, level, f"connection %d {text}", self._number, *args, rare=True)
 
 
-class Telling:
+class Events:
     """Callbacks of the application run on the events thread; listeners of layers on the thread that tells them."""
 
     def __init__(self, engine: Engine, events: EventsThread) -> None:

@@ -54,7 +54,7 @@ class Flusher:
 
     def __init__(self, name: str) -> None:
         self.outbox: Any = None  # set by the Connection once the outbox exists
-        self.relay: Any = None  # likewise
+        self.wake_chain: Any = None  # likewise
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
@@ -97,12 +97,12 @@ class Flusher:
                 time.sleep(TICK)
 
     def _look_after(self) -> None:
-        outbox, relay = self.outbox, self.relay
+        outbox, chain = self.outbox, self.wake_chain
         empty = IDLE_TICKS
         while not self._stopping:
             busy = empty < IDLE_TICKS
             outbox.ticking = busy
-            if not busy and (outbox.frames or relay.running) and not outbox.offline:
+            if not busy and (outbox.frames or chain.running) and not outbox.offline:
                 empty = 0  # posted, or a chain begun, between the last look and the flag
                 continue
             sent = outbox.bytes_out
@@ -119,9 +119,9 @@ class Flusher:
                 empty = 0
             else:
                 empty = min(empty + 1, IDLE_TICKS)
-            if relay.running or relay.answered:
+            if chain.running or chain.answered:
                 empty = 0  # go on ticking as long as a chain runs
-                if relay.look() and outbox.bytes_out != sent:
+                if chain.look() and outbox.bytes_out != sent:
                     continue  # it moves and sends for itself
             if not outbox.offline and (outbox.frames or outbox.holds_back()):
                 outbox.look()

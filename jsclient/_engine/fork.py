@@ -65,14 +65,14 @@ def _after_fork_in_child() -> None:
                 mailbox.forked(_forked_error())
             if isinstance(sink, SinkSubscription):
                 sink.sink.forked()
-            strand = getattr(sink, "strand", None)
-            if strand is not None:
-                strand.forked()
+            callback = getattr(sink, "ordered_callback", None)
+            if callback is not None:
+                callback.forked()
         # A signal handler may have forked on top of a call that waits: that ends here.
         live.requests.fail(_forked_error)
         live.session.pings.fail(_forked_error)
         live.session.connected.set()
-        live.telling.forked(_forked_error())
+        live.events.forked(_forked_error())
         live.outbox.forked(_forked_error)
         kept = {"options": live.options, "number": live.number}
         live.__dict__.clear()
@@ -99,7 +99,7 @@ def _at_exit() -> None:
     threading.excepthook = _quiet(threading.excepthook)
     for live in live_engines():
         with contextlib.suppress(Exception):
-            live.ending.close_now(flush=deadline.at_most(CLOSE_FLUSH))
+            live.shutdown.close_now(flush=deadline.at_most(CLOSE_FLUSH))
 
 
 def watch_process() -> None:

@@ -209,7 +209,7 @@ class Outbox:
             raise self._full()
 
     def leave(self, frame: Frame) -> bool:
-        """Queue a frame that others will write (see `relay`); False when it has to be posted."""
+        """Queue a frame that others will write (see `wake_chain`); False when it has to be posted."""
         size = len(frame)
         if self.offline or len(self.frames) >= MOST_LEFT or max(size, self.size) + size > MOST_LEFT_SIZE:
             return False

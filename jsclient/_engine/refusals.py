@@ -43,7 +43,7 @@ class Refusals:
                 engine.requests.fail(lambda: same_violation(error), err.subject)
             if subscription is not None:
                 self._end(subscription, error, lambda: same_violation(error))
-            engine.telling.violation(error)
+            engine.events.violation(error)
         engine.report_error(error, subscription)
 
     def _named(self, err: ServerErr) -> BaseSubscription | None:

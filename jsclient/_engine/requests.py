@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import checks, errors, handlers, nuid, waiting
 from jsclient._engine.mailbox import OVERHEAD, message_size
 from jsclient._engine.reading import read_reply
-from jsclient._engine.relay import CHAINS
 from jsclient._engine.sender import Unkept
 from jsclient._engine.sinks import CANCEL_SLICE, ReplySink
+from jsclient._engine.wake_chain import CHAINS
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState, LinkEvent
@@ -133,7 +133,7 @@ class Requests(ReplySink):
         self._engine = engine
         self._timeout = engine.options.request_timeout
         self._outbox = engine.outbox
-        self._relay = engine.relay
+        self._chain = engine.wake_chain
         self._encoder = engine.encoder
         self._post_now = engine.outbox.post_now
         self._lock = waiting.new_lock()
@@ -165,7 +165,7 @@ class Requests(ReplySink):
             error = self._ping(deadline, cancel)
             if error is None:
                 took = time.monotonic() - start if took is None else took
-                if not self._engine.telling.refusals.settling:
+                if not self._engine.events.refusals.settling:
                     return took
                 # Once more: by then the refused subscription has ended.
             elif not _unsent_by_loss(error):
@@ -215,7 +215,7 @@ class Requests(ReplySink):
             _not_on_reader("request")
         if cancel is not None:
             cancel.check()
-        engine, relay = self._engine, self._relay
+        engine, chain = self._engine, self._chain
         if engine.draining or self._outbox.offline:  # the engine first: in a forked child it refuses
             self._prepare(deadline, cancel)
         prefix = self.prefix
@@ -242,7 +242,7 @@ class Requests(ReplySink):
                         raise message
                     break
                 except queue.Empty:
-                    relay.forget(call.ticket)
+                    chain.forget(call.ticket)
                     sent = not self._take_back(call) or sent
                     if every is None or deadline.expired():
                         raise (_unanswered(subject, deadline, every) if sent else _unsent(subject, deadline)) from None
@@ -410,9 +410,9 @@ class Requests(ReplySink):
             self._check_open()
         if cancel is not None:
             cancel.enter(call, partial(call.ticket.put, cancel.error()))
-        relay = self._relay
-        if relay.running:
-            relay.leave(call.frame, deadline)
+        chain = self._chain
+        if chain.running:
+            chain.leave(call.frame, deadline)
         else:
             self._post_now(call.frame, deadline)
         self._engine.messages_out += 1
@@ -435,9 +435,9 @@ class Requests(ReplySink):
 
     def _end(self, call: Call, cancel: Cancel | None) -> None:
         """Hand on what its thread may hold, and take it out of the books."""
-        relay, under_way = self._relay, self.waiting
-        if relay.running or relay.answered:
-            relay.step(call.ticket)  # first of all: another thread was answered and waits for this
+        chain, under_way = self._chain, self.waiting
+        if chain.running or chain.answered:
+            chain.step(call.ticket)  # first of all: another thread was answered and waits for this
         if cancel is not None:
             cancel.leave(call)
         if not call.goes_on:
@@ -483,8 +483,8 @@ class Requests(ReplySink):
     # --- the reader ---------------------------------------------------------------------------------------
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
-        under_way, answered = self.waiting, self._relay.answered
-        alone = not CHAINS or (len(messages) == 1 and not self._relay.running)
+        under_way, answered = self.waiting, self._chain.answered
+        alone = not CHAINS or (len(messages) == 1 and not self._chain.running)
         for message in messages:
             token = message.raw_subject[self._cut :]
             call = under_way.get(token) or self._rewritten(message)
@@ -499,7 +499,7 @@ class Requests(ReplySink):
                 call.ticket.put_closed(message)
                 answered.append(call.ticket)
         if answered:
-            self._relay.start()
+            self._chain.start()
 
     def _rewritten(self, message: Msg) -> Call | None:
         """An import may rewrite the reply subject: with one request under way it can only be meant for that one."""

@@ -128,8 +128,8 @@ class Session:
 
     def _announce(self, first: bool) -> None:
         """The link is the present one, and the application may hear of it."""
-        self.engine.telling.outage.end(self.engine.connected_url, first)
-        self.engine.telling.tell(ConnectionEvent("connected" if first else "reconnected"))
+        self.engine.events.outage.end(self.engine.connected_url, first)
+        self.engine.events.tell(ConnectionEvent("connected" if first else "reconnected"))
 
     # --- the reader -------------------------------------------------------------------------------------
 
@@ -279,15 +279,15 @@ class Session:
         discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:
             urls = [server.url for server in discovered]
-            self.engine.telling.tell(ConnectionEvent("discovered_servers", servers=tuple(urls)), urls)
+            self.engine.events.tell(ConnectionEvent("discovered_servers", servers=tuple(urls)), urls)
         if left:
-            self.engine.telling.link_event(LinkEvent.SERVER_LEFT)
+            self.engine.events.link_event(LinkEvent.SERVER_LEFT)
         if info.ldm:
             self.pool.lame_duck(link.server)
             if not link.lame:
                 link.lame = True
                 log.warning("%s is in lame duck mode", link.server.url)
-                self.engine.telling.tell(ConnectionEvent("lame_duck"))
+                self.engine.events.tell(ConnectionEvent("lame_duck"))
             if self.options.reconnect.enabled and not link.leaving and self.pool.has_alternative():
                 # Move in our own time, instead of being cut off later.
                 self.connector.leave(link)
@@ -297,7 +297,7 @@ class Session:
         if err.verdict is Verdict.STAYS:
             if type(err.error) is errors.ServerError:
                 link.last_words = (link.reading.last_frame, err.error)
-            self.engine.telling.refusals.came(err)
+            self.engine.events.refusals.came(err)
             return
         link.error = err.error
 
@@ -363,13 +363,13 @@ class Session:
         else:
             self.last_error = reason
         try:
-            self.engine.telling.outage.begin(link.server.url, reason)
+            self.engine.events.outage.begin(link.server.url, reason)
             self._tell_lost(link, reason)
         finally:  # also when there was no memory for one of these
             if again:
                 self.connector.spawn()
             elif not closing:
-                self.engine.ending.fail(reason or errors.ConnectionLost("the link is gone"))
+                self.engine.shutdown.fail(reason or errors.ConnectionLost("the link is gone"))
 
     def _tell_lost(self, link: Link, reason: BaseException | None) -> None:
         link.shutdown()

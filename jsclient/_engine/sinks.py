@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import protocol
 from jsclient import checks, errors, waiting
+from jsclient._engine.callback_pool import CallbackPool, OrderedCallback
 from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient._engine.reading import read_messages
-from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.takers import Taker
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
@@ -100,7 +100,7 @@ class AppSubscription(BaseSubscription, Taker):
 
     def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
         super().__init__(engine, sid, subject, queue, mailbox)
-        self.strand: Strand | None = None  # its callback
+        self.ordered_callback: OrderedCallback | None = None  # its callback
         self.ended: bool = False
         self._public: Callable[[], Subscription | None] = lambda: None
         if engine.options.instrumentation is not None:
@@ -112,8 +112,8 @@ class AppSubscription(BaseSubscription, Taker):
             self._public = weakref.ref(public)
             return
         self._public = lambda: public
-        pool = Strands(self.engine, own=self) if own_thread else self.engine.strands
-        self.strand = Strand(self, public.connection, callback, pool)
+        pool = CallbackPool(self.engine, own=self) if own_thread else self.engine.callback_pool
+        self.ordered_callback = OrderedCallback(self, public.connection, callback, pool)
 
     def public(self) -> Subscription:
         """The object for callbacks and events: a new one if the first was collected just now."""
@@ -141,20 +141,20 @@ class AppSubscription(BaseSubscription, Taker):
             messages = messages[: max(limit - self.received, 0)]
         self.received: int = self.received + len(messages)
         if not self.mailbox.put_many(messages, nbytes):
-            self.engine.telling.report_slow_consumer(self)
+            self.engine.events.report_slow_consumer(self)
         limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile, and not seen what we count
         if limit is not None and self.received >= limit:
             self.engine.remove_subscription(self)
             self.mailbox.close(closed_subscription(self.subject))
-            if self.strand is not None:
-                self.strand.ended()
-        if self.strand is not None:
-            self.strand.messages_came()
+            if self.ordered_callback is not None:
+                self.ordered_callback.ended()
+        if self.ordered_callback is not None:
+            self.ordered_callback.messages_came()
 
     def fail(self, error: BaseException) -> None:
         super().fail(error)
-        if self.strand is not None:
-            self.strand.ended()
+        if self.ordered_callback is not None:
+            self.ordered_callback.ended()
 
     # --- taking -----------------------------------------------------------------------------------------
 
@@ -186,9 +186,9 @@ class AppSubscription(BaseSubscription, Taker):
 
     def end(self, reason: BaseException) -> None:
         # After close() no callback is called any more.
-        self.mailbox.close(reason, discard=self.strand is not None)
-        if self.strand is not None:
-            self.strand.ended()
+        self.mailbox.close(reason, discard=self.ordered_callback is not None)
+        if self.ordered_callback is not None:
+            self.ordered_callback.ended()
 
     def close(self, discard: bool) -> None:
         """End it. `discard` also throws away what it holds."""
@@ -196,8 +196,8 @@ class AppSubscription(BaseSubscription, Taker):
             self.ended = True
             self.engine.remove_subscription(self, tell_server=True)
         self.mailbox.close(closed_subscription(self.subject), discard=discard)
-        if self.strand is not None:
-            self.strand.ended()
+        if self.ordered_callback is not None:
+            self.ordered_callback.ended()
 
     def begin_drain(self) -> None:
         self.withdraw()
@@ -216,15 +216,15 @@ class AppSubscription(BaseSubscription, Taker):
         self.mailbox.close(closed_subscription(self.subject))
 
     def runs_here(self) -> bool:
-        return self.strand is not None and self.strand.runs_here()
+        return self.ordered_callback is not None and self.ordered_callback.runs_here()
 
     def finish_drain(self, deadline: Deadline) -> None:
         """Wait for the application to take what is left; without a callback that is other threads' work."""
         if self.runs_here():
             return  # a callback drains its own subscription: what is left comes after it returns
-        if self.strand is not None:
-            drained = self.strand.wait_idle(deadline, lambda: self.engine.closed)
-            self.strand.ended()
+        if self.ordered_callback is not None:
+            drained = self.ordered_callback.wait_idle(deadline, lambda: self.engine.closed)
+            self.ordered_callback.ended()
         else:
             while self.mailbox.items and not deadline.expired() and not self.engine.closed:
                 time.sleep(deadline.at_most(0.005))
@@ -282,7 +282,7 @@ class Inbox(BaseSubscription):
         mailbox.dropped += len(messages)
         if not mailbox.overflowing:
             mailbox.overflowing = True
-            self.engine.telling.report_beyond_credit(self)
+            self.engine.events.report_beyond_credit(self)
         return False
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:

@@ -100,7 +100,7 @@ def test_no_callback_begins_after_close(server: NatsServer, other: jsclient.Conn
     nc.close()
     slow.release.set()
     wait_until(lambda: slow.failed, 5)
-    wait_until(lambda: not engine_of(nc).strands.workers, 5)
+    wait_until(lambda: not engine_of(nc).callback_pool.workers, 5)
     assert slow.begun == 1
 
 

@@ -237,7 +237,7 @@ def test_close_ends_the_wait_between_two_attempts(js: JetStream, server: NatsSer
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_until(lambda: engine_of(nc).telling.link_listeners)
+    wait_until(lambda: engine_of(nc).events.link_listeners)
     start = time.monotonic()
     nc.close()
     thread.join(5)

@@ -14,7 +14,7 @@ from tests.pauses import time_passes
 
 from jsclient._engine.flusher import IDLE_TICKS, LITTLE, TICK, Flusher
 from jsclient._engine.outbox import COALESCE
-from jsclient._engine.relay import Relay
+from jsclient._engine.wake_chain import WakeChain
 from jsclient.testing import wait_until
 
 
@@ -44,7 +44,7 @@ class Box:
 def made() -> Iterator[tuple[Flusher, Box]]:
     flusher, box = Flusher("test-flusher"), Box()
     flusher.outbox = box
-    flusher.relay = Relay(box, flusher.kick)  # type: ignore[arg-type]
+    flusher.wake_chain = WakeChain(box, flusher.kick)  # type: ignore[arg-type]
     flusher.start()
     yield flusher, box
     flusher.stop()
@@ -62,7 +62,7 @@ def test_kicks_that_nobody_has_seen_yet_are_one() -> None:
 def test_a_kick_behind_a_timer_that_nobody_has_seen_yet_drains() -> None:
     flusher, box = Flusher("test-flusher"), Box()
     flusher.outbox = box
-    flusher.relay = Relay(box, flusher.kick)  # type: ignore[arg-type]
+    flusher.wake_chain = WakeChain(box, flusher.kick)  # type: ignore[arg-type]
     flusher.call_later(3600, lambda: None)
     box.frames.append(b"x")
     flusher.kick()
@@ -191,7 +191,7 @@ def test_an_idle_flusher_uses_no_time(made: Any) -> None:
     assert time.process_time() - used < 0.1
 
 
-class Moving(Relay):
+class Moving(WakeChain):
     """A chain whose token moves all the time. With each look of the flusher as many bytes leave as it is told."""
 
     leaves = COALESCE
@@ -211,16 +211,16 @@ def test_it_leaves_a_chain_alone_that_moves_and_sends_and_comes_when_it_does_not
     """Its writes took an eighth of what 16 threads publish."""
     flusher, box = Flusher("test-flusher"), Box()
     flusher.outbox = box
-    relay = Moving(box, flusher.kick)  # type: ignore[arg-type]
-    flusher.relay = relay
+    chain = Moving(box, flusher.kick)  # type: ignore[arg-type]
+    flusher.wake_chain = chain
     box.frames.append(b"x")
     flusher.start()
     try:
         flusher.kick()
-        looks = relay.steps
-        wait_until(lambda: relay.steps > looks + 50, 5)
+        looks = chain.steps
+        wait_until(lambda: chain.steps > looks + 50, 5)
         assert box.drains == 0
-        relay.leaves = 0
+        chain.leaves = 0
         wait_until(lambda: not box.frames, 2)
     finally:
         flusher.stop()

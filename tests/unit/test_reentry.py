@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from jsclient import Connection, ConnectOptions, errors, waiting
-from jsclient._engine import pings, table
+from jsclient._engine import pings
 from jsclient._engine import requests as requesting
+from jsclient._engine import subscriptions as table
 from jsclient._engine.sender import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.publishing import window as publish_window
@@ -194,7 +195,7 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
 
         def close() -> None:
             engine_of(rig.nc).session.closing.set()
-            engine_of(rig.nc).ending._let_go()
+            engine_of(rig.nc).shutdown._let_go()
 
         try:
             one(close, lambda: rig.nc.subscribe("late"))

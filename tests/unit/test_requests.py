@@ -11,9 +11,9 @@ import pytest
 
 import protocol
 from jsclient import Connection, ConnectOptions, errors
-from jsclient._engine.relay import Relay
 from jsclient._engine.requests import Call, EachCall, ManyCall, Requests
 from jsclient._engine.session import MAX_PONGS
+from jsclient._engine.wake_chain import WakeChain
 from jsclient.connection import engine_of
 from jsclient.message import Msg
 
@@ -34,7 +34,7 @@ def requests(subscribed: list[str] | None = None) -> Requests:
         options=ConnectOptions(),
         outbox=SimpleNamespace(post_now=None),
         encoder=SimpleNamespace(encode=None),
-        relay=Relay(Box(), lambda: None),  # type: ignore[arg-type]
+        wake_chain=WakeChain(Box(), lambda: None),  # type: ignore[arg-type]
         open_sink=open_sink,
     )
     return Requests(engine)

@@ -1,17 +1,17 @@
 """Callbacks of many subscriptions on few threads: one subscription's messages in order, different ones side by side.
 
-A strand is the callback of one subscription with what came for it. Its turn is a token: it is free, or the strand
-stands in the pool's line, or a worker runs it. A worker takes the first strand in line, calls its callback for
-up to SLICE messages, and puts it back at the end if more have come and others wait.
+An `OrderedCallback` is the callback of one subscription, with what came for it. Its turn is a token: it is free, or
+the entry waits in the pool's line, or a worker runs it. A worker takes the first entry in line, makes up to SLICE
+calls, and puts it back at the end if more messages have come and others wait.
 
 1. A worker that has found a mailbox empty gives the turn back, then looks into the mailbox again and tries to take the
-   turn back: so no message waits without a turn, and never do two workers have one strand.
-2. At most one worker is between being woken and taking work (`_waking`). A worker that takes a strand and leaves others
+   turn back: so no message waits without a turn, and never do two workers have one entry.
+2. At most one worker is between being woken and taking work (`_waking`). A worker that takes an entry and leaves others
    in line wakes the next one. So callbacks that never block run on one thread, and one that blocks lets the next begin
    at once.
-3. There are as many threads as callbacks that block, and no bound below the number of strands, because callbacks may
-   wait for each other. The pool grows when the line is not empty, no worker is idle, and no callback has returned for
-   GROW_AFTER: by half, at most by one thread for each strand in line.
+3. There are as many threads as callbacks that block, and no bound below their number, because callbacks may wait for
+   each other. The pool grows when the line is not empty, no worker is idle, and no callback has returned for
+   GROW_AFTER: by half, at most by one thread for each entry in line.
 4. A worker sends what callbacks have published before it parks.
 5. An idle worker ends after WORKER_IDLE. If the system has no thread to give, the pool asks again after a pause: the
    turn is taken, so no later message would ask for one.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.subscription")
 
 SLICE: Final = 64
-"""Messages of one strand that a worker handles before it turns to the next in line."""
+"""Messages of one subscription that a worker handles before it turns to the next in line."""
 
 GROW_AFTER: Final = 0.002
 """Seconds without any callback that returns after which another thread is started for those in line."""
@@ -56,7 +56,7 @@ NO_THREAD_PAUSE: Final = 0.1
 """Seconds after which a thread is asked for again when the system gave none."""
 
 
-class Strand:
+class OrderedCallback:
     """The callback of one subscription."""
 
     __slots__ = (
@@ -72,12 +72,12 @@ class Strand:
     )
 
     def __init__(
-        self, subscription: AppSubscription, connection: Connection, callback: Callable[[Msg], Any], pool: Strands
+        self, subscription: AppSubscription, connection: Connection, callback: Callable[[Msg], Any], pool: CallbackPool
     ) -> None:
         self._subscription: AppSubscription = subscription
         self._connection: Connection = connection
         self._callback: Callable[[Msg], Any] = callback
-        self._pool: Strands = pool
+        self._pool: CallbackPool = pool
         self._mailbox: Mailbox = subscription.mailbox
         self._turn: list[bool] = [True]  # `pop` takes it and `append` gives it back, each in one step
         self._drained: waiting.Gate | None = None
@@ -167,14 +167,14 @@ class Strand:
         self._pool.stop()
 
 
-class Strands:
+class CallbackPool:
     """A pool of worker threads for the callbacks of one connection, or (`own`) of one subscription."""
 
     def __init__(self, engine: Engine, own: AppSubscription | None = None) -> None:
         self.returned = 0  # callbacks that have returned: a sign of life
         self.engine: Engine = engine
         self._own: AppSubscription | None = own  # the subscription, if it has a thread to itself
-        self._line: deque[Strand] = deque()
+        self._line: deque[OrderedCallback] = deque()
         self._idle: deque[waiting.Ticket[Any]] = deque()
         self._waking = False
         self.workers: int = 0
@@ -184,9 +184,9 @@ class Strands:
         self._seen = -1
         self._stopped = False
 
-    def submit(self, strand: Strand) -> None:
+    def submit(self, callback: OrderedCallback) -> None:
         """Put it in line; the caller has taken its turn."""
-        self._line.append(strand)
+        self._line.append(callback)
         if not self._waking:
             self._wake()
 
@@ -279,7 +279,7 @@ class Strands:
         line = self._line
         while not self._stopped:
             try:
-                strand = line.popleft()
+                callback = line.popleft()
             except IndexError:
                 if not self._park():
                     break
@@ -287,11 +287,11 @@ class Strands:
             if line and not self._waking:
                 self._wake()
             try:
-                unfinished = strand.run()
+                unfinished = callback.run()
             except MemoryError:  # none to tell with what the callback has raised: the rest may have it
                 unfinished = True
             if unfinished:
-                line.append(strand)  # with its turn
+                line.append(callback)  # with its turn
         with self._lock:
             self.workers -= 1
         if line and not self._stopped:
@@ -329,12 +329,12 @@ LOOK: Final = 0.002
 def barrier(engine: Engine, call: Callable[[], Any] | None, deadline: Deadline) -> None:
     """See `Connection.barrier`."""
     engine.check_usable()
-    left = {strand: strand.due() for strand in engine.strands_at_work()}
+    left = {callback: callback.due() for callback in engine.callbacks_at_work()}
 
     def passed() -> bool:
-        for strand, due in list(left.items()):
-            if strand.handled >= due or strand.is_idle:
-                del left[strand]
+        for callback, due in list(left.items()):
+            if callback.handled >= due or callback.is_idle:
+                del left[callback]
         return not left
 
     def look() -> None:
@@ -347,7 +347,7 @@ def barrier(engine: Engine, call: Callable[[], Any] | None, deadline: Deadline) 
     if call is not None:
         look()
         return
-    if any(strand.runs_here() for strand in left):
+    if any(callback.runs_here() for callback in left):
         raise errors.Reentered("a callback cannot wait until it has returned itself: give barrier a function to call")
     pause = waiting.Gate()
     while not passed():

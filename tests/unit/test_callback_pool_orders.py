@@ -12,9 +12,9 @@ import pytest
 from tests.interleave import Steps, Thread, World, explore, stepwise
 
 from jsclient import waiting
-from jsclient._engine.strands import Strands
+from jsclient._engine.callback_pool import CallbackPool
 
-Stepwise: Any = stepwise(Strands, "submit", "_wake", "_park")
+Stepwise: Any = stepwise(CallbackPool, "submit", "_wake", "_park")
 
 
 class Ticket:

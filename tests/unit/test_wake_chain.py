@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
-from jsclient._engine import relay
+from jsclient._engine import wake_chain
 from jsclient._engine.outbox import COALESCE, MOST_LEFT, Outbox
-from jsclient._engine.relay import Relay
+from jsclient._engine.wake_chain import WakeChain
 
-Stepwise: Any = stepwise(Relay, "start", "step", "forget", "_open_next", "_end", "leave", "look")
+Stepwise: Any = stepwise(WakeChain, "start", "step", "forget", "_open_next", "_end", "leave", "look")
 
 
 class Refused(Exception):
@@ -65,7 +65,7 @@ class Chain(World):
 
     def __init__(self, chunks: list[list[int]], timeouts: set[int], interruptible: set[int], rescue: bool) -> None:
         self.outbox = FakeOutbox()
-        self.relay: Any = Stepwise(self.outbox, lambda: None)
+        self.chain: Any = Stepwise(self.outbox, lambda: None)
         count = sum(map(len, chunks))
         self.tickets = [FakeTicket(number) for number in range(count)]
         self.finished: set[int] = set()
@@ -84,8 +84,8 @@ class Chain(World):
                     yield None
                     self.tickets[number].holds = True
                     yield None
-                    self.relay.answered.append(self.tickets[number])
-            yield from self.relay.start()
+                    self.chain.answered.append(self.tickets[number])
+            yield from self.chain.start()
 
     def waiter(self, number: int) -> Steps:
         ticket = self.tickets[number]
@@ -95,20 +95,20 @@ class Chain(World):
             yield lambda: ticket.opened or number in self.timeouts
             if number in self.timeouts:
                 self.waiting.discard(number)
-                yield from self.relay.forget(ticket)
+                yield from self.chain.forget(ticket)
         except Interrupt:
             interrupted = True
         try:
-            yield from self.relay.step(ticket)
+            yield from self.chain.step(ticket)
         except Interrupt:
             interrupted = True
-            yield from self.relay.step(ticket)
+            yield from self.chain.step(ticket)
         if interrupted:
             return
         frame = b"%d" % number
         yield None
-        if self.relay.running:
-            yield from self.relay.leave(frame, None)
+        if self.chain.running:
+            yield from self.chain.leave(frame, None)
         else:
             self.outbox.post_now(frame, None)
         self.posted.add(frame)
@@ -116,9 +116,9 @@ class Chain(World):
 
     def state(self) -> Hashable:
         return (
-            tuple(ticket.name for ticket in self.relay.answered),
+            tuple(ticket.name for ticket in self.chain.answered),
             tuple((ticket.opened, ticket.holds) for ticket in self.tickets),
-            self.relay.running,
+            self.chain.running,
             tuple(self.outbox.frames),
             frozenset(self.outbox.sent),
             frozenset(self.finished),
@@ -127,22 +127,22 @@ class Chain(World):
 
     def check(self) -> None:
         if self.rescue:  # two ticks of the flusher for each thread
-            tick(self.relay, self.outbox, self.threads, 2 * len(self.tickets))
+            tick(self.chain, self.outbox, self.threads, 2 * len(self.tickets))
         unopened = [t.name for t in self.tickets if t.holds and not t.opened and not self.threads[t.name].done]
         assert not unopened, f"{unopened} were answered and never woken"
         assert not self.outbox.frames, "a frame was left and nobody sends it"
-        assert not self.relay.answered
-        assert not self.relay.running
+        assert not self.chain.answered
+        assert not self.chain.running
 
 
-def tick(relay: Any, outbox: FakeOutbox, threads: list[Thread], times: int) -> None:
+def tick(chain: Any, outbox: FakeOutbox, threads: list[Thread], times: int) -> None:
     """What the flusher does so often while a chain runs; behind each tick all threads go on as far as they can."""
     for _ in range(times):
         writes = outbox.writes
         for thread in threads:
             while thread.enabled:
                 thread.advance()
-        if (not relay.running and not relay.answered) or not finish(relay.look()) or outbox.writes == writes:
+        if (not chain.running and not chain.answered) or not finish(chain.look()) or outbox.writes == writes:
             outbox.nudge()
 
 
@@ -161,7 +161,7 @@ class Ended(World):
 
     def __init__(self, chunk: list[int], count: int, end: str, interruptible: set[int]) -> None:
         self.outbox = FakeOutbox()
-        self.relay: Any = Stepwise(self.outbox, lambda: None)
+        self.chain: Any = Stepwise(self.outbox, lambda: None)
         self.asked = count  # the numbers of the second requests begin here
         self.tickets = [FakeTicket(number) for number in range(2 * count)]
         self.waiting = {*range(count)}
@@ -183,8 +183,8 @@ class Ended(World):
         self.waiting.add(again)  # before the look whether there is a link: what ends it later tells us
         try:
             yield None
-            if self.relay.running:
-                yield from self.relay.leave(frame, None)
+            if self.chain.running:
+                yield from self.chain.leave(frame, None)
             else:
                 self.outbox.post_now(frame, None)
         except (Refused, Interrupt) as ended:
@@ -214,8 +214,8 @@ class Ended(World):
 
     def hand_on(self, ticket: FakeTicket) -> Steps:
         yield None
-        if self.relay.running or self.relay.answered:
-            yield from self.relay.step(ticket)
+        if self.chain.running or self.chain.answered:
+            yield from self.chain.step(ticket)
 
     def answer(self, numbers: list[int]) -> Steps:
         for number in numbers:
@@ -223,8 +223,8 @@ class Ended(World):
             if number in self.waiting and not self.tickets[number].holds:
                 self.tickets[number].holds = True
                 yield None
-                self.relay.answered.append(self.tickets[number])
-        yield from self.relay.start()
+                self.chain.answered.append(self.tickets[number])
+        yield from self.chain.start()
 
     def fail(self) -> Steps:
         for number in sorted(self.waiting):
@@ -266,22 +266,22 @@ class Ended(World):
 
     def state(self) -> Hashable:
         return (
-            tuple(ticket.name for ticket in self.relay.answered),
+            tuple(ticket.name for ticket in self.chain.answered),
             tuple((ticket.opened, ticket.holds) for ticket in self.tickets),
-            *(self.relay.running, self.outbox.offline),
+            *(self.chain.running, self.outbox.offline),
             *(tuple(self.outbox.frames), frozenset(self.outbox.sent)),
             *(frozenset(self.waiting), frozenset(self.refused)),
         )
 
     def check(self) -> None:
         if self.interruptible:
-            tick(self.relay, self.outbox, self.threads, 2 * len(self.tickets))
+            tick(self.chain, self.outbox, self.threads, 2 * len(self.tickets))
         stuck = [number for number, thread in enumerate(self.threads) if not thread.done]
         assert not stuck, f"{stuck} wait for ever"
         if self.end == "lost":
             assert not self.outbox.frames, "a frame was left and nobody sends it"
-            assert not self.relay.answered
-            assert not self.relay.running
+            assert not self.chain.answered
+            assert not self.chain.running
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_an_exception_anywhere_is_made_good_within_two_ticks() -> None:
 def test_only_one_thread_is_on_its_way() -> None:
     """What the chain is for: opened, and not yet past its step."""
     outbox = FakeOutbox()
-    chain = Relay(outbox, lambda: None)  # type: ignore[arg-type]
+    chain = WakeChain(outbox, lambda: None)  # type: ignore[arg-type]
     tickets = [FakeTicket(number) for number in range(16)]
     chain.answered.extend(tickets)
     chain.start()
@@ -332,24 +332,24 @@ def test_only_one_thread_is_on_its_way() -> None:
 
 def test_a_chain_that_does_not_end_sends_what_is_enough_before_it_goes_on() -> None:
     outbox = FakeOutbox()
-    chain = Relay(outbox, lambda: None)  # type: ignore[arg-type]
-    tickets = [FakeTicket(number) for number in range(2 * relay.ENOUGH + 2)]
+    chain = WakeChain(outbox, lambda: None)  # type: ignore[arg-type]
+    tickets = [FakeTicket(number) for number in range(2 * wake_chain.ENOUGH + 2)]
     for ticket in tickets:
         ticket.open = lambda ticket=ticket: order.append((ticket.name, outbox.writes))  # type: ignore[method-assign,misc]
     order: list[tuple[int, int]] = []
     chain.answered.extend(tickets)
     chain.start()
-    for number in range(2 * relay.ENOUGH + 1):
+    for number in range(2 * wake_chain.ENOUGH + 1):
         chain.leave(b"%d" % number, None)  # type: ignore[arg-type]
         chain.step()
     assert [number for number, _ in order] == [ticket.name for ticket in tickets]
-    assert [writes for _, writes in order] == [number // relay.ENOUGH for number in range(len(tickets))]
+    assert [writes for _, writes in order] == [number // wake_chain.ENOUGH for number in range(len(tickets))]
 
 
 def test_the_flusher_leaves_a_chain_alone_that_moves_and_sends() -> None:
     """It sends what was left at the second tick at the latest: see invariant 6."""
     outbox = FakeOutbox()
-    chain = Relay(outbox, lambda: None)  # type: ignore[arg-type]
+    chain = WakeChain(outbox, lambda: None)  # type: ignore[arg-type]
     chain.answered.extend(FakeTicket(number) for number in range(8))
     chain.start()
     chain.step()

@@ -1,10 +1,10 @@
-"""The chain of wake-ups in every order of three threads and the reader; see tests/unit/test_relay.py."""
+"""The chain of wake-ups in every order of three threads and the reader; see tests/unit/test_wake_chain.py."""
 
 from __future__ import annotations
 
 import pytest
 from tests.interleave import explore
-from tests.unit.test_relay import Chain, Ended
+from tests.unit.test_wake_chain import Chain, Ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

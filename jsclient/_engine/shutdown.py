@@ -29,7 +29,7 @@ LAST_FLUSH: Final = 0.1
 """Seconds that a drain still gives the server, after its own time is up, to read what was sent."""
 
 
-class Ending:
+class Shutdown:
     """Both ways end in `close_now`, once."""
 
     def __init__(self, engine: Engine) -> None:
@@ -102,7 +102,7 @@ class Ending:
             guarded(taker.end, self.closed_error())
         for subscription in list(engine.subscriptions.sinks.values()):
             guarded(subscription.end, self.closed_error())
-        engine.telling.link_event(LinkEvent.CLOSED)
+        engine.events.link_event(LinkEvent.CLOSED)
 
     def _hand_back(self) -> list[bytes]:
         """What came and is not taken any more, for the server to deliver elsewhere: the last frames to be sent."""
@@ -127,11 +127,11 @@ class Ending:
         finally:  # it waits for threads, and Ctrl-C ends that
             engine.subscriptions.sinks.clear()
             engine.clock.stop()
-            engine.strands.stop()
+            engine.callback_pool.stop()
             if self._untold:
                 self._untold.pop()
-                engine.telling.tell(ConnectionEvent("closed", self._fatal), last=True)
-            engine.events.stop()
+                engine.events.tell(ConnectionEvent("closed", self._fatal), last=True)
+            engine.events_thread.stop()
             engine.gone()
         if engine.clock.thread.is_alive() and threading.current_thread() is not engine.clock.thread:
             engine.clock.thread.join(JOIN_TIMEOUT)

@@ -52,7 +52,7 @@ ENOUGH: Final = 24
 for the flusher: requests of theirs 17.0 k/s, with 24 18.4."""
 
 
-class Relay:
+class WakeChain:
     """The chain of wake-ups of one connection."""
 
     __slots__ = ("_kick", "_outbox", "_seen", "answered", "running", "steps")
