@@ -19,7 +19,7 @@ class FakeConnection:
         self._engine = self
         self.server_info = ServerInfo(server_id="A", client_id=1, version=version, jetstream=True, api_lvl=level)
 
-    def request(self, subject: str, payload: bytes = b"", *, timeout: Any = DEFAULT, headers: Any = None) -> Msg:
+    def request(self, subject: str, payload: bytes = b"", *, timeout: Any = DEFAULT, **_: Any) -> Msg:
         seconds = timeout.seconds if isinstance(timeout, Deadline) else timeout
         self.calls.append((subject, json.loads(payload) if payload else None, seconds))
         answer = self.answers.pop(0)

@@ -249,7 +249,7 @@ class Requests(ReplySink):
                 except errors.ConnectionLost as lost:
                     if lost.sent:
                         raise
-                    self._wait_for_next_link(call, deadline, cancel)
+                    self._wait_for_next_link(call, deadline, cancel, sent)
             call.answered = True
             if may_go_on is not None:
                 call.goes_on = may_go_on(message.data)
@@ -391,7 +391,9 @@ class Requests(ReplySink):
             self._engine.check_draining()
         self._wait_connected(deadline, cancel)
 
-    def _wait_connected(self, deadline: Deadline, cancel: Cancel | None = None, flush: bool = False) -> None:
+    def _wait_connected(
+        self, deadline: Deadline, cancel: Cancel | None = None, flush: bool = False, sent: bool = False
+    ) -> None:
         self._engine.check_usable()
         if self._outbox.offline:
             connected = self._engine.session.connected
@@ -400,8 +402,8 @@ class Requests(ReplySink):
             if not connected.wait(deadline.remaining()):
                 error = self._engine.session.last_error
                 why = "" if error is None else f" (last error: {errors.brief(error)})"
-                text = f"not connected in time{why}. Nothing was sent. It is tried again: give it more time."
-                raise (errors.FlushTimeout if flush else errors.RequestTimeout)(text)
+                text = f"not connected in time{why}"
+                raise errors.FlushTimeout(f"{text}. Nothing was sent.") if flush else errors.RequestTimeout(text, sent)
             self._engine.check_usable()
 
     def _send(self, call: Call, deadline: Deadline, cancel: Cancel | None) -> None:
@@ -426,11 +428,11 @@ class Requests(ReplySink):
             call.counted -= 1
         return unsent
 
-    def _wait_for_next_link(self, call: Call, deadline: Deadline, cancel: Cancel | None) -> None:
-        """The link was lost before anything was sent."""
+    def _wait_for_next_link(self, call: Call, deadline: Deadline, cancel: Cancel | None, sent: bool = False) -> None:
+        """The link was lost before the frame was sent; `sent`: an earlier copy was."""
         self._engine.messages_out -= call.counted
         call.counted = 0
-        self._wait_connected(deadline, cancel)
+        self._wait_connected(deadline, cancel, sent=sent)
         call.ticket = waiting.Ticket()  # another one: what ends all calls of the old link is in this one
 
     def _end(self, call: Call, cancel: Cancel | None) -> None:

@@ -211,6 +211,29 @@ def test_requests_of_every_kind_are_sent_again_if_the_link_was_lost_before(
         assert engine.request("echo.move", b"x", timeout=10, every=5).data == b"x"
 
 
+def test_what_was_not_sent_when_the_link_was_lost_is_certainly_not_done(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the next link, which does not come in time: the outcome was called unknown."""
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="LOST", subjects=["lost"], storage="memory")
+
+        def lose(frame: Any) -> None:
+            proxy.refuse()
+            wait_until(lambda: not nc.is_connected, 5)
+            raise errors.ConnectionLost("not connected at the moment", sent=False)
+
+        lose_the_first_frame(nc, monkeypatch, lose)
+        with pytest.raises(errors.NotStored):
+            js.publish("lost", b"x", timeout=0.5)
+        with pytest.raises(errors.RequestTimeout) as caught:
+            nc.request("lost", timeout=0.2)
+        assert not caught.value.sent
+        proxy.accept()
+        js.delete_stream("LOST", timeout=20)
+
+
 def test_a_request_for_many_counts_as_under_way_until_its_first_reply(nc: jsclient.Connection) -> None:
     """A server that shuts down is left when what is under way is answered: this one had lost its reply then."""
     engine = engine_of(nc)
