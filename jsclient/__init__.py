@@ -12,11 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jsclient.own_protocol import hidden as _hidden
-
-if _why := _hidden():
-    raise ImportError(_why)
-
 from jsclient import codecs, errors
 from jsclient._engine.events import ConnectionEvent, ConnectionEvents
 from jsclient._engine.figures import Health, LinkInfo, Statistics
@@ -31,9 +26,9 @@ from jsclient.message import Msg
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
 from jsclient.process import warn_about_no_gil as _warn_about_no_gil
+from jsclient.protocol import Headers, Status
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
-from protocol import Headers, Status
 
 __version__ = VERSION
 

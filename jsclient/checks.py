@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-import protocol
-from jsclient import errors
+from jsclient import errors, protocol
 from jsclient.message import HeadersLike
-from protocol import subjects
-from protocol.errors import InvalidArgument, InvalidHeader, NamingError
-from protocol.headers import encode_plain
+from jsclient.protocol import subjects
+from jsclient.protocol.errors import InvalidArgument, InvalidHeader, NamingError
+from jsclient.protocol.headers import encode_plain
 
 T = TypeVar("T")
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import protocol
-from jsclient import checks, errors, handlers, hints
+from jsclient import checks, errors, handlers, hints, protocol
 from jsclient._engine.callback_pool import BARRIER_TIMEOUT, barrier
 from jsclient._engine.engine import Engine, live_engines
 from jsclient._engine.events import ConnectionEvents
@@ -24,9 +23,7 @@ from jsclient.hints import Unpack
 from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.options import CallbacksDict, ConnectOptions
-from jsclient.states import ConnectionState
-from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
-from protocol.frames import (
+from jsclient.protocol.frames import (
     LARGE_PAYLOAD,
     NAMES_ROOM,
     Frame,
@@ -37,7 +34,9 @@ from protocol.frames import (
     pub_parts,
     pub_start,
 )
-from protocol.headers import encode_plain
+from jsclient.protocol.headers import encode_plain
+from jsclient.states import ConnectionState
+from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
 
 if TYPE_CHECKING:
     from jsclient.codecs import Codec

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import protocol
-from jsclient import codecs, errors
+from jsclient import codecs, errors, protocol
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -42,7 +41,7 @@ class Msg(protocol.Msg, gc=False):
 
     @property
     def headers(self) -> protocol.Headers:
-        """As in `protocol.Msg`, with an error of jsclient."""
+        """As in `jsclient.protocol.Msg`, with an error of jsclient."""
         return headers_of(self.raw_headers)
 
     def __repr__(self) -> str:

@@ -14,8 +14,7 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
-import protocol
-from jsclient import checks, errors, handlers
+from jsclient import checks, errors, handlers, protocol
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import SecretSource, as_secret
 from jsclient.declared import declared

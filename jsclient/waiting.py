@@ -212,7 +212,7 @@ def is_beneath(thread: int | None, code: Callable[..., object]) -> bool:
     """True when a thread that runs `code` runs something else on top of it, and not of ours: a signal handler."""
     frame = sys._current_frames().get(thread or 0)
     while frame is not None and frame.f_code is not code.__code__:
-        if not frame.f_globals.get("__name__", "").startswith(("jsclient.", "protocol.")):
+        if not frame.f_globals.get("__name__", "").startswith("jsclient."):
             return True
         frame = frame.f_back
     return False

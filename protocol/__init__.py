@@ -1,7 +1,7 @@
 """The NATS wire format: bytes <-> events. No socket, thread or clock anywhere in this package."""
 
-from protocol.columns import Acks, Columns, complete_frames, parse_columns
-from protocol.errors import (
+from jsclient.protocol.columns import Acks, Columns, complete_frames, parse_columns
+from jsclient.protocol.errors import (
     InvalidArgument,
     InvalidHeader,
     InvalidInfo,
@@ -12,12 +12,24 @@ from protocol.errors import (
     ProtocolError,
     SubjectError,
 )
-from protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
-from protocol.frames import PING, PONG, Frame, LargeFrame, encode_connect, hpub, pub, pub_start, reply_of, sub, unsub
-from protocol.headers import Headers, Status
-from protocol.info import ConnectInfo, ServerInfo, parse_version
-from protocol.parser import Parser
-from protocol.subjects import check_filter, check_name, check_queue, check_subject, has_wildcard, matches
+from jsclient.protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
+from jsclient.protocol.frames import (
+    PING,
+    PONG,
+    Frame,
+    LargeFrame,
+    encode_connect,
+    hpub,
+    pub,
+    pub_start,
+    reply_of,
+    sub,
+    unsub,
+)
+from jsclient.protocol.headers import Headers, Status
+from jsclient.protocol.info import ConnectInfo, ServerInfo, parse_version
+from jsclient.protocol.parser import Parser
+from jsclient.protocol.subjects import check_filter, check_name, check_queue, check_subject, has_wildcard, matches
 
 __all__ = [
     "PING",

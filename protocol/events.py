@@ -11,8 +11,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from protocol.headers import Headers, Status, decode_status
-from protocol.info import ServerInfo, decode_info
+from jsclient.protocol.headers import Headers, Status, decode_status
+from jsclient.protocol.info import ServerInfo, decode_info
 
 
 class Msg(msgspec.Struct, gc=False):

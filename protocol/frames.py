@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from protocol.errors import LineTooLong, shorten
-from protocol.info import ConnectInfo
+from jsclient.protocol.errors import LineTooLong, shorten
+from jsclient.protocol.info import ConnectInfo
 
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"

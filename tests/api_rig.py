@@ -7,7 +7,7 @@ from typing import Any
 
 from jsclient.durations import DEFAULT, Deadline
 from jsclient.message import Msg
-from protocol import ServerInfo
+from jsclient.protocol import ServerInfo
 
 
 class FakeConnection:

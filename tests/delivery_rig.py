@@ -9,7 +9,7 @@ from tests.publish_rig import FakeConnection, FakeJetStream
 
 from jsclient import errors
 from jsclient.message import Msg
-from protocol import frames
+from jsclient.protocol import frames
 
 COMMITTED = b'{"stream":"S","seq":3,"batch":"b","count":3}'
 REFUSED = b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"},"stream":"S","seq":0}'

@@ -20,8 +20,8 @@ from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import Capabilities
 from jsclient.jetstream.publishing.streams import Streams
 from jsclient.message import Msg
+from jsclient.protocol import frames
 from jsclient.states import LinkEvent
-from protocol import frames
 
 
 class FakeClock:

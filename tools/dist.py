@@ -36,15 +36,15 @@ sys.path.insert(0, str(ROOT / "tools"))
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 IN_WHEEL = [
     "jsclient/py.typed",
-    "protocol/py.typed",
+    "jsclient/protocol/parser.py",
     "pytest_jsclient/py.typed",
     "pyspark_jetstream/__init__.py",
     "jsclient/jetstream/README.md",
 ]
 #: Of the tracked files these stay behind: they are for the repository.
-NOT_IN_ARCHIVE = (".github/", ".gitignore")
+NOT_IN_ARCHIVE = (".github/", ".gitignore", "jsclient/protocol")
 #: What packaging itself puts into a source archive.
-OF_PACKAGING = ("PKG-INFO", "DESCRIPTION.md", "jsclient.egg-info/")
+OF_PACKAGING = ("PKG-INFO", "DESCRIPTION.md", "jsclient.egg-info/", "jsclient/protocol/")
 USES_TYPES = """
 import jsclient
 from jsclient.jetstream import JetStream, PubAck
@@ -116,7 +116,7 @@ def copy_tree(folder: Path, url: str) -> None:
     for name in tracked_files():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target)
+        shutil.copy2(ROOT / name, target, follow_symlinks=False)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (folder / "DESCRIPTION.md").write_text(for_an_index(readme, url), encoding="utf-8")
     with (folder / "MANIFEST.in").open("a") as manifest:
@@ -189,7 +189,7 @@ def try_wheel(wheel: Path, python: str) -> None:
             run(python, "-m", "venv", str(folder / "venv"))
         fresh = str(folder / "venv" / "bin" / "python")
         run(fresh, "-m", "pip", "install", "-q", str(wheel), "pytest", cwd=folder)
-        run(fresh, "-c", "import jsclient, jsclient.jetstream, jsclient.workers, protocol", cwd=folder)
+        run(fresh, "-c", "import jsclient, jsclient.jetstream, jsclient.workers, jsclient.protocol", cwd=folder)
         run(str(folder / "venv" / "bin" / "jsclient"), "--help", cwd=folder)
         fixtures = run(fresh, "-m", "pytest", "--fixtures", "-q", cwd=folder)
         if "nats_server" not in fixtures or "fault_proxy" not in fixtures:

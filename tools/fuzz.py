@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from protocol import (
+from jsclient.protocol import (
     Acks,
     Err,
     Headers,

@@ -43,10 +43,10 @@ from jsclient.errors import JsClientError
 from jsclient.jetstream import Consumer, ConsumerConfig, ConsumerInfo, JetStream, StreamConfig
 from jsclient.jetstream.consuming import batches_ahead
 from jsclient.jetstream.consuming.double_ack import double_ack_many
+from jsclient.protocol import ProtocolError
 from jsclient.system import SystemClient
 from jsclient.testing.fake import FakeServer
 from jsclient.workers import WorkerPool
-from protocol import ProtocolError
 from tools.fuzz_server import Server
 
 #: Seconds that a call is given, and what it may take beyond that on a busy machine before it counts as stuck.

@@ -22,9 +22,9 @@ from typing import Any, Final
 from jsclient import errors, jetstream
 from jsclient.jetstream import advisories, tracing
 from jsclient.jetstream.api import headers, models
+from jsclient.protocol import ServerInfo
 from jsclient.system import models as monitoring
 from jsclient.system import models_server
-from protocol import ServerInfo
 from tools import go_names
 
 ROOT: Final = Path(__file__).resolve().parents[1]

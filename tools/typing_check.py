@@ -97,7 +97,7 @@ def complete(program: str) -> bool:
     if missing:
         print(f"pyright: the types of public names are not counted without {', '.join(missing)}")
         return True
-    found = [name for package in ("jsclient", "protocol") for name in unknown(program, package)]
+    found = unknown(program, "jsclient")
     for name in found:
         print(f"pyright: the type of {name} is not known: annotate it, or what it is made of")
     if not found:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from jsclient import checks, errors
 from jsclient.message import HeadersLike, Payload
-from protocol.errors import LineTooLong
-from protocol.frames import hpub, pub, pub_start, with_reply
+from jsclient.protocol.errors import LineTooLong
+from jsclient.protocol.frames import hpub, pub, pub_start, with_reply
 
 KNOWN_SUBJECTS: Final = 4096
 """Validated subjects that a connection remembers: a check costs 1 us, a dictionary look-up 40 ns."""

@@ -42,8 +42,8 @@ from jsclient.durations import Deadline
 from jsclient.instruments import Instrumentation
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions
+from jsclient.protocol.frames import Frame, has_headers, size_of
 from jsclient.states import ConnectionState, LinkEvent
-from protocol.frames import Frame, has_headers, size_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -11,8 +11,7 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING, Any, Final
 
-import protocol
-from jsclient import errors, waiting
+from jsclient import errors, protocol, waiting
 from jsclient._engine.link import discard
 from jsclient._engine.sender import Unkept
 from jsclient._engine.sinks import ReplySink, SinkSubscription

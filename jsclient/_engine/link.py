@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import protocol
 from jsclient import _transport as transport
-from jsclient import errors, handlers
+from jsclient import errors, handlers, protocol
 from jsclient._engine import server_errors
 from jsclient._engine.reading import Reading
 from jsclient._engine.server_errors import Verdict
@@ -22,9 +21,9 @@ from jsclient.auth.secret import read_secret
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, TLSOptions
+from jsclient.protocol.frames import PING, encode_connect
+from jsclient.protocol.parser import payload_limit
 from jsclient.urls import Server
-from protocol.frames import PING, encode_connect
-from protocol.parser import payload_limit
 
 VERSION: Final = "0.1.0"
 

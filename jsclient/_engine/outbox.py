@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient._engine.sender import BULK, UNKEPT, Sender, Unkept
 from jsclient.durations import FOREVER, Deadline
-from protocol.frames import Frame
+from jsclient.protocol.frames import Frame
 
 if TYPE_CHECKING:
     from jsclient._transport import Transport

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import compress, filterfalse
 from typing import Any
 
-import protocol
-from jsclient import errors
+from jsclient import errors, protocol
 from jsclient._engine.outbox import Outbox
 from jsclient._engine.sender import Unkept
 from jsclient.waiting import Ticket

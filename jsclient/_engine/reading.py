@@ -27,13 +27,12 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-import protocol
-from jsclient import waiting
+from jsclient import protocol, waiting
 from jsclient._transport import Transport
 from jsclient._transport.tcp import RECV_SIZE
 from jsclient.durations import Deadline
 from jsclient.message import Msg
-from protocol.parser import only_message
+from jsclient.protocol.parser import only_message
 
 if TYPE_CHECKING:
     from jsclient import waiting

@@ -26,8 +26,8 @@ from jsclient._engine.sinks import CANCEL_SLICE, ReplySink
 from jsclient._engine.wake_chain import CHAINS
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
+from jsclient.protocol.frames import Frame, pub_each, reply_of, with_reply
 from jsclient.states import ConnectionState, LinkEvent
-from protocol.frames import Frame, pub_each, reply_of, with_reply
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import Engine

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
 from jsclient._transport.stream import unwritten
-from protocol.frames import LARGE_PAYLOAD, LargeFrame
+from jsclient.protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
     from jsclient._engine.outbox import Outbox
     from jsclient._transport import Transport
     from jsclient._transport.stream import Buffer
-    from protocol.frames import Frame
+    from jsclient.protocol.frames import Frame
 
 
 class Unkept(bytes):

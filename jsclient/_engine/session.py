@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import protocol
-from jsclient import errors, waiting
+from jsclient import errors, protocol, waiting
 from jsclient._engine import server_errors
 from jsclient._engine.connecting import Connector
 from jsclient._engine.events import ConnectionEvent
@@ -30,9 +29,9 @@ from jsclient._engine.sender import Unkept
 from jsclient._engine.server_errors import ServerErr, Verdict
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
+from jsclient.protocol.parser import payload_limit
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.threads import Thread
-from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import Engine

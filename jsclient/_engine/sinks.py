@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-import protocol
-from jsclient import checks, errors, waiting
+from jsclient import checks, errors, protocol, waiting
 from jsclient._engine.callback_pool import CallbackPool, OrderedCallback
 from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient._engine.reading import read_messages
@@ -22,13 +21,13 @@ from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.instruments import taking
 from jsclient.message import Msg
+from jsclient.protocol.parser import payload_limit
 from jsclient.states import LinkEvent, Wake
-from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import Engine
+    from jsclient.protocol.frames import Frame
     from jsclient.subscription import Subscription
-    from protocol.frames import Frame
 
 CANCEL_SLICE: Final = 0.05
 """Seconds between two looks at a cancel token where nothing could wake the wait."""

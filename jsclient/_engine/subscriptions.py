@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
-import protocol
+from jsclient import protocol
 from jsclient._engine.mailbox import OVERHEAD, message_size
 from jsclient._engine.sender import Unkept
 from jsclient._engine.sinks import BaseSubscription
 from jsclient._transport import Transport
-from protocol.frames import Frame
+from jsclient.protocol.frames import Frame
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import Engine

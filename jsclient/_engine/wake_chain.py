@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from jsclient._engine.outbox import Outbox
     from jsclient.durations import Deadline
-    from protocol.frames import Frame
+    from jsclient.protocol.frames import Frame
 
 CHAINS: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether threads share an interpreter lock."""

@@ -27,7 +27,7 @@ from jsclient._transport.sealing import SealingTransport, head_of
 from jsclient._transport.stream import Buffer, Transport
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
-from protocol.errors import shorten
+from jsclient.protocol.errors import shorten
 
 FRAME_SLICE: Final = 64 * 1024  # bytes per frame: masking is done ahead of the socket, and copies
 MAX_RESPONSE: Final = 16 * 1024  # bytes of the head of the HTTP response

@@ -23,7 +23,7 @@ from jsclient.jetstream.api.batch_answers import parts_of
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api
-from protocol import has_wildcard
+from jsclient.protocol import has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.arrow.settings import Refused, Settings

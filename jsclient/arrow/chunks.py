@@ -19,9 +19,9 @@ import msgspec
 from jsclient.jetstream.api.batch_answers import Parts
 from jsclient.jetstream.message import timestamp_ns
 from jsclient.message import Msg
-from protocol import has_wildcard, matches
-from protocol.columns import Acks
-from protocol.errors import BAD_JSON
+from jsclient.protocol import has_wildcard, matches
+from jsclient.protocol.columns import Acks
+from jsclient.protocol.errors import BAD_JSON
 
 
 class Chunk(msgspec.Struct, gc=False):

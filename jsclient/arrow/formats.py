@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import pyarrow as pa
 
-from protocol.errors import BAD_JSON
+from jsclient.protocol.errors import BAD_JSON
 
 FORMATS: Final = ("json", "msgpack")
 CORRUPT: Final = "_corrupt"

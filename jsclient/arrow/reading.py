@@ -16,7 +16,7 @@ from jsclient.arrow.direct import Elsewhere, RangeDirect
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
-from protocol import has_wildcard
+from jsclient.protocol import has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.arrow.settings import Settings

@@ -23,7 +23,7 @@ from jsclient.errors import ConfigError
 from jsclient.hints import Unpack
 from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.message import timestamp_ns
-from protocol import subjects as names
+from jsclient.protocol import subjects as names
 
 if TYPE_CHECKING:
     from types import TracebackType

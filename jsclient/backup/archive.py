@@ -12,8 +12,8 @@ import attrs
 import msgspec
 
 from jsclient.backup.errors import BackupCorrupt
-from protocol import Headers
-from protocol.errors import BAD_JSON
+from jsclient.protocol import Headers
+from jsclient.protocol.errors import BAD_JSON
 
 MAGIC: Final = b"NATSARC1"
 STATE: Final = "state.json"

@@ -21,7 +21,7 @@ from jsclient.backup.errors import BackupCorrupt, BackupError
 from jsclient.declared import arguments
 from jsclient.first_use import prepared
 from jsclient.jetstream.api import names
-from protocol.errors import BAD_JSON
+from jsclient.protocol.errors import BAD_JSON
 
 DATA: Final = "stream.tar.s2"
 CONFIG: Final = "backup.json"

@@ -16,7 +16,7 @@ from jsclient.backup.files import Backup
 from jsclient.declared import arguments
 from jsclient.errors import NotSupported
 from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
-from protocol.subjects import matches
+from jsclient.protocol.subjects import matches
 
 _STREAM_SOURCE: Final = STREAM_SOURCE.encode()
 

@@ -13,7 +13,7 @@ from jsclient.connection import Connection, engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api.requests import check_error
 from jsclient.message import Msg
-from protocol.frames import LARGE_PAYLOAD, Frame, pub, pub_parts
+from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, pub, pub_parts
 
 STEP_TIMEOUT: Final = 30.0
 """Seconds for the server to take one piece."""

@@ -21,7 +21,7 @@ import attrs
 import msgspec
 
 from jsclient.errors import ConfigError
-from protocol import MalformedHeaders
+from jsclient.protocol import MalformedHeaders
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.headers import HasHeaders

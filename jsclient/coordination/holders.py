@@ -12,7 +12,7 @@ from jsclient.coordination.lease import MARKER_TTL
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.keyvalue import KeyValue
-from protocol.errors import BAD_JSON
+from jsclient.protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValueEntry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import protocol
+from jsclient import protocol
 
 
 class JsClientError(Exception):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks
 from jsclient.jetstream.api import headers as header_names
-from protocol import Headers
-from protocol.errors import InvalidHeader
+from jsclient.protocol import Headers
+from jsclient.protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa

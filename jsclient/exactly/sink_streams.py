@@ -10,7 +10,7 @@ from jsclient import errors
 from jsclient.arrow.access import StreamAccess, cached
 from jsclient.arrow.settings import Refused
 from jsclient.durations import seconds_of
-from protocol import matches
+from jsclient.protocol import matches
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -28,7 +28,7 @@ from jsclient.exactly.replay import Behind, Sorter, Spool
 from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sink_streams import taker_of
 from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
-from protocol import matches
+from jsclient.protocol import matches
 
 if TYPE_CHECKING:
     import pyarrow as pa

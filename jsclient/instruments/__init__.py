@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from jsclient import handlers
-from protocol import MalformedHeaders
-from protocol.frames import pub_start
+from jsclient.protocol import MalformedHeaders
+from jsclient.protocol.frames import pub_start
 
 log: logging.Logger = logging.getLogger("jsclient.instruments")
 

@@ -17,7 +17,7 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.stream import Stream
-from protocol.errors import BAD_JSON
+from jsclient.protocol.errors import BAD_JSON
 
 
 class CounterEntry(NamedTuple):

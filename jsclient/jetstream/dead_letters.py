@@ -13,8 +13,8 @@ from jsclient.jetstream.api.headers import MSG_ID, readable
 from jsclient.jetstream.message import timestamp_ns
 from jsclient.jetstream.without_payload import payload_of
 from jsclient.nuid import next_nuid
+from jsclient.protocol import Headers
 from jsclient.threads import Thread
-from protocol import Headers
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck

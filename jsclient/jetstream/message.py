@@ -13,8 +13,7 @@ from typing import TypeVar as _TypeVar
 
 import msgspec
 
-import protocol
-from jsclient import checks, codecs
+from jsclient import checks, codecs, protocol
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
@@ -23,7 +22,7 @@ from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 from jsclient.jetstream.without_payload import lacks_payload, missing
 from jsclient.message import Msg
-from protocol.frames import pub, pub_start, pub_to
+from jsclient.protocol.frames import pub, pub_start, pub_to
 
 _ACK_PREFIX: Final = b"$JS.ACK."
 _ACK: Final = pub_to(ACK)

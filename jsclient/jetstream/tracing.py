@@ -14,7 +14,7 @@ from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.model_base import Timestamp, Wire
 from jsclient.message import HeadersLike, Payload
-from protocol import Headers
+from jsclient.protocol import Headers
 
 TRACE_TIMEOUT: Final = 2.0
 

@@ -18,7 +18,7 @@ from jsclient.jetstream.api.stored_messages import from_leader
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.message import JetStreamMsg
-    from protocol import Msg
+    from jsclient.protocol import Msg
 
 _SIZE: Final = f"\r\n{MSG_SIZE}:".encode()
 

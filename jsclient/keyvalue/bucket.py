@@ -73,7 +73,7 @@ from jsclient.nuid import next_nuid
 if TYPE_CHECKING:
     from jsclient.jetstream import RawStreamMsg
     from jsclient.keyvalue.encoded import EncodedKeyValue
-    from protocol import Msg
+    from jsclient.protocol import Msg
 
 hints.wanted(globals(), "EncodedKeyValue")
 

@@ -14,10 +14,10 @@ from jsclient.durations import to_seconds
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import parse_time
 from jsclient.keyvalue import headers
-from protocol import Headers, MalformedHeaders
+from jsclient.protocol import Headers, MalformedHeaders
 
 if TYPE_CHECKING:
-    from protocol import Msg
+    from jsclient.protocol import Msg
 
 OPERATION_HEADER: Final = "KV-Operation"
 

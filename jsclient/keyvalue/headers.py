@@ -6,7 +6,7 @@ from typing import Final
 
 from jsclient import errors
 from jsclient.message import HeadersLike
-from protocol import Headers, InvalidHeader
+from jsclient.protocol import Headers, InvalidHeader
 
 _OF_NATS: Final = ("nats-", "kv-operation")
 """Names of headers that a bucket, its server or its clients use begin with these words."""

@@ -16,7 +16,7 @@ from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyDeleted,
 from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.message import HeadersLike
-from protocol import Headers
+from jsclient.protocol import Headers
 
 if TYPE_CHECKING:
     from jsclient.keyvalue.bucket import KeyValue

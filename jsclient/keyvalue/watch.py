@@ -27,8 +27,8 @@ from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
+from jsclient.protocol.subjects import matches
 from jsclient.threads import Thread, start_all
-from protocol.subjects import matches
 
 if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg

@@ -17,7 +17,7 @@ from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import Placement, StreamConfig, StreamInfo
 from jsclient.jetstream.api.models_stream import StorageWord
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
-from protocol.errors import BAD_JSON
+from jsclient.protocol.errors import BAD_JSON
 
 STREAM_PREFIX: Final = "OBJ_"
 SUBJECT_ROOT: Final = "$O."

@@ -14,8 +14,8 @@ from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout, plain, resolve
 from jsclient.errors import NoResponders
 from jsclient.first_use import prepared
+from jsclient.protocol.errors import BAD_JSON
 from jsclient.services.models import ServiceInfo, ServicePing, ServiceStats, control_subject
-from protocol.errors import BAD_JSON
 
 DISCOVERY_TIMEOUT: Final = 2.0  # seconds for the first answer
 STALL: Final = 0.3  # seconds without a further answer that end the list (ADR-47 suggests a tenth of the timeout)

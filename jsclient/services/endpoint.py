@@ -33,9 +33,9 @@ from jsclient.subscription import core_of
 from jsclient.threads import Thread, start_all
 
 if TYPE_CHECKING:
+    from jsclient.protocol import Msg
     from jsclient.services.service import Service
     from jsclient.subscription import Subscription
-    from protocol import Msg
 
 wanted(globals(), "Service")
 

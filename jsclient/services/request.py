@@ -14,9 +14,9 @@ from jsclient.connection import Connection
 from jsclient.declared import arguments
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.message import Payload
+from jsclient.protocol import Headers, Msg
+from jsclient.protocol.errors import BAD_JSON, MalformedHeaders
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
-from protocol import Headers, Msg
-from protocol.errors import BAD_JSON, MalformedHeaders
 
 T = TypeVar("T")
 

@@ -30,8 +30,8 @@ from jsclient.services.request import TypedRequest, plain_handler, shortened, ty
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from jsclient.protocol import Msg
     from jsclient.subscription import Subscription
-    from protocol import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.services")
 

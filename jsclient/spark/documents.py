@@ -11,10 +11,10 @@ from jsclient.arrow.formats import CORRUPT, Unsupported
 from jsclient.exactly.sending import context
 from jsclient.jetstream.dead_letters import REASON, SEQUENCE, STREAM, SUBJECT, domain_of, one_line, origin_id, store
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from jsclient.protocol import Headers
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_COLUMNS, TEXTS, schema_of
 from jsclient.spark.telling import tell
-from protocol import Headers
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

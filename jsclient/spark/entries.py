@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from jsclient.arrow.columns import BatchBuilder
 from jsclient.keyvalue.entry import MARKER_BYTES, OPERATION_BYTES, Operation, operation_of
-from protocol import Headers
+from jsclient.protocol import Headers
 
 
 class EntryBuilder(BatchBuilder):

@@ -27,13 +27,13 @@ from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sending import publish_failed
 from jsclient.jetstream.api.ack_and_nak import ACK
 from jsclient.jetstream.publishing.rows import Row, Totals
+from jsclient.protocol import Headers, MalformedHeaders
 from jsclient.spark import options as known
 from jsclient.spark.context import partition_id
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.telling import tell
-from protocol import Headers, MalformedHeaders
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -328,7 +328,7 @@ def _check_credentials(o: SparkOptions) -> None:
 
 
 def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
-    from protocol import subjects
+    from jsclient.protocol import subjects
 
     _check_streams(o)
     for subject in o.subjects:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-import protocol
+from jsclient import protocol
 from jsclient.arrow.ranges import StreamState
 from jsclient.jetstream.message import timestamp_ns
 from jsclient.planning.access import PlanningAccess

@@ -11,7 +11,7 @@ import msgspec
 from jsclient.errors import BadResponse, TimedOut
 from jsclient.first_use import prepared
 from jsclient.jetstream.api.model_base import decode_hook
-from protocol.errors import BAD_JSON
+from jsclient.protocol.errors import BAD_JSON
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from jsclient.durations import Deadline
 from jsclient.jetstream import Schedule
 from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.without_payload import payload_of
+from jsclient.protocol import Headers, matches
 from jsclient.workers.history import Known
-from protocol import Headers, matches
 
 if TYPE_CHECKING:
     from jsclient.jetstream import Consumer, JetStreamMsg

@@ -32,8 +32,8 @@ from jsclient.hints import Unpack
 from jsclient.jetstream import JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.api.headers import readable
+from jsclient.protocol import Headers
 from jsclient.workers import later
-from protocol import Headers
 
 _REPLAYED: Final = "Replayed-"
 REPLAYS: Final = "Replayed-Count"

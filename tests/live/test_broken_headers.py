@@ -13,8 +13,8 @@ from jsclient import errors, keyvalue
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.keyvalue import KeyValue, KeyValueConfig, Operation
+from jsclient.protocol import MalformedHeaders
 from jsclient.testing import NatsServer, wait_until
-from protocol import MalformedHeaders
 
 BROKEN = b"NATS/1.0\r\nno colon\r\nKV-Operation: DEL\r\n\r\n"
 

@@ -22,9 +22,9 @@ from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.objectstore import ObjectStoreConfig
+from jsclient.protocol import Headers
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import DeadLetters, WorkerPool
-from protocol import Headers
 
 LINES = b"A b: v\r\nn\xc3\xa4me: w\r\nNul: a\x00b\r\nLf: a\nb\r\nCr: a\rb\r\n x : y \r\nOk: 1\r\n"
 PAIRS = [("A b", "v"), ("näme", "w"), ("Nul", "a\0b"), ("Lf", "a\nb"), ("Cr", "a\rb"), ("x", "y"), ("Ok", "1")]

@@ -138,7 +138,7 @@ def test_proxy(fault_proxy):
 def test_it_imports_nothing_unless_it_is_used(folder: Path) -> None:
     status, said = pytest_run(
         folder,
-        "import sys\ndef test_nothing():\n    assert not {'jsclient', 'protocol'} & set(sys.modules)\n",
+        "import sys\ndef test_nothing():\n    assert 'jsclient' not in sys.modules\n",
     )
     assert status == 0, said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import Err, Event, Info, Msg, Ok, Ping, Pong
+from jsclient.protocol import Err, Event, Info, Msg, Ok, Ping, Pong
 
 ACK = b"$JS.ACK.ORDERS.CONS.1.42.7.1700000000123456789.3"
 BLOCK = b"NATS/1.0\r\nA: 1\r\na: 2\r\nA: 3\r\n\r\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import Acks, Msg, Parser, ProtocolError, complete_frames, parse_columns
+from jsclient.protocol import Acks, Msg, Parser, ProtocolError, complete_frames, parse_columns
 
 BLOCK = b"NATS/1.0\r\nA: b\r\n\r\n"
 STATUS = b"NATS/1.0 100 Idle Heartbeat\r\n\r\n"

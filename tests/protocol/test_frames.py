@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from protocol import (
+from jsclient.protocol import (
     PING,
     PONG,
     Headers,
@@ -19,7 +19,7 @@ from protocol import (
     sub,
     unsub,
 )
-from protocol.frames import (
+from jsclient.protocol.frames import (
     KNOWN_SIZES,
     LARGE_PAYLOAD,
     MAX_CONTROL_LINE,
@@ -34,7 +34,7 @@ from protocol.frames import (
     size_of,
     with_reply,
 )
-from protocol.info import ConnectInfo
+from jsclient.protocol.info import ConnectInfo
 
 BLOCK = Headers({"A": "b"}).encode()
 START = pub_start(b"a.b")

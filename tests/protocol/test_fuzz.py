@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from protocol import Event, Parser
+from jsclient.protocol import Event, Parser
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import Headers, InvalidHeader, MalformedHeaders, Msg, Status
-from protocol.headers import encode_plain
+from jsclient.protocol import Headers, InvalidHeader, MalformedHeaders, Msg, Status
+from jsclient.protocol.headers import encode_plain
 
 
 def status(block: bytes) -> Status | None:

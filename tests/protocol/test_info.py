@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from protocol import ConnectInfo, Info, InvalidInfo, ProtocolError, encode_connect, parse_version
+from jsclient.protocol import ConnectInfo, Info, InvalidInfo, ProtocolError, encode_connect, parse_version
 
 INFO_2_15 = (
     b'{"server_id":"NB","server_name":"n1","version":"2.15.1","proto":1,"git_commit":"abc","go":"go1.25",'

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from protocol import Info, InvalidInfo, LimitExceeded, Msg, Parser, ProtocolError
+from jsclient.protocol import Info, InvalidInfo, LimitExceeded, Msg, Parser, ProtocolError
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import Headers, LimitExceeded, MalformedHeaders, Msg, Parser, Ping, ProtocolError
-from protocol.parser import MAX_PAYLOAD, only_message, payload_limit
+from jsclient.protocol import Headers, LimitExceeded, MalformedHeaders, Msg, Parser, Ping, ProtocolError
+from jsclient.protocol.parser import MAX_PAYLOAD, only_message, payload_limit
 
 REJECTED = [
     b"\r\n",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol import Event, Msg, Parser, ProtocolError
-from protocol import parser as module
+from jsclient.protocol import Event, Msg, Parser, ProtocolError
+from jsclient.protocol import parser as module
 
 WARM = b"MSG w 1 2\r\nok\r\n" * 40
 

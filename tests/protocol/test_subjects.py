@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol import NamingError, SubjectError, check_filter, check_name, check_queue, check_subject, matches
+from jsclient.protocol import NamingError, SubjectError, check_filter, check_name, check_queue, check_subject, matches
 
 BLANKS = [" ", "\t", "\r", "\n", "\r\n", "\x00", "\x0b", "\x0c", "\x7f", "\x85", "\x1f"]
 INJECTIONS = [

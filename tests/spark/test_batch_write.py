@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from jsclient.protocol import Headers
 from jsclient.spark.errors import from_spark
 from jsclient.testing import NatsServer
-from protocol import Headers
 
 from .conftest import Js, mode_works
 

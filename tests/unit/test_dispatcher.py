@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jsclient
-import protocol
+from jsclient import protocol
 from jsclient._engine.mailbox import OVERHEAD
 from jsclient.connection import engine_of
 from jsclient.message import Msg

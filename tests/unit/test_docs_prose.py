@@ -97,7 +97,7 @@ def public() -> dict[str, Any]:
 def exists(dotted: str) -> bool:
     """`JetStream.publish`, `jsclient.shared`: each part is an attribute, a field or a module of the one before."""
     first, *rest = dotted.split(".")
-    if first in ("jsclient", "protocol", "tools"):
+    if first in ("jsclient", "tools"):
         return resolves_module(dotted)
     holder = public().get(first)
     if holder is None:

@@ -7,8 +7,7 @@ import pickle
 import pytest
 
 import jsclient
-import protocol
-from jsclient import errors, jetstream, keyvalue, objectstore, services, workers
+from jsclient import errors, jetstream, keyvalue, objectstore, protocol, services, workers
 from jsclient.durations import check_timeout
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 import jsclient
-import protocol.errors
-from jsclient import checks, errors
+from jsclient import checks, errors, protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Bases that are never raised: users catch them.
@@ -159,7 +158,7 @@ def test_a_quoted_error_does_not_say_what_it_means() -> None:
 
 def kinds_of_protocol() -> Iterator[type[Exception]]:
     for name, cls in vars(protocol.errors).items():
-        if isinstance(cls, type) and issubclass(cls, Exception) and cls.__module__ == "protocol.errors":
+        if isinstance(cls, type) and issubclass(cls, Exception) and cls.__module__ == "jsclient.protocol.errors":
             assert name == cls.__name__
             yield cls
 

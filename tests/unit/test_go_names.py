@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 import jsclient
-import protocol
-from jsclient import errors, jetstream, keyvalue, objectstore, services
+from jsclient import errors, jetstream, keyvalue, objectstore, protocol, services
 from tools.docs import fields as field_texts
 
 ROOT = Path(__file__).resolve().parents[2]

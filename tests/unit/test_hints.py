@@ -19,11 +19,12 @@ import pytest
 PACKAGES = [
     *("jsclient", "jsclient.jetstream", "jsclient.keyvalue", "jsclient.objectstore", "jsclient.services"),
     *("jsclient.workers", "jsclient.groups", "jsclient.coordination", "jsclient.system", "jsclient.backup"),
-    *("jsclient.monitor", "jsclient.codecs", "jsclient.errors", "jsclient.testing", "jsclient.cancel", "protocol"),
+    *("jsclient.monitor", "jsclient.codecs", "jsclient.errors", "jsclient.testing", "jsclient.cancel"),
+    "jsclient.protocol",
     *(["jsclient.arrow"] if importlib.util.find_spec("pyarrow") else []),
     *(["jsclient.spark"] if importlib.util.find_spec("pyspark") else []),
 ]
-OURS = ("jsclient", "protocol")
+OURS = "jsclient"
 
 
 def public(package: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from jsclient import errors
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerConfig, StreamConfig
 from jsclient.jetstream.api.requests import Api
-from protocol import ServerInfo
+from jsclient.protocol import ServerInfo
 
 
 def level_answer(level: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from jsclient import errors
 from jsclient.jetstream.dead_letters import DELIVERIES, letter_of
 from jsclient.jetstream.message import JetStreamMsg, consumer_position, parse_ack_subject, timestamp_ns
 from jsclient.message import Msg
-from protocol import ServerInfo
+from jsclient.protocol import ServerInfo
 
 V1 = b"$JS.ACK.S.C.2.30.20.1700000000123456789.5"
 V2 = b"$JS.ACK.hub.acchash.S.C.2.30.20.1700000000123456789.5"

@@ -12,7 +12,7 @@ from tests.api_rig import FakeConnection
 from jsclient import errors
 from jsclient.jetstream.api.models import Success
 from jsclient.jetstream.api.requests import Api, check_error, error_of
-from protocol import Headers
+from jsclient.protocol import Headers
 
 
 def api(*answers: Any, **options: Any) -> tuple[Api, FakeConnection]:

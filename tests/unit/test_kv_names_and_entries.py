@@ -17,7 +17,7 @@ from jsclient.keyvalue import KeyValueConfig, KeyValueEntry, Operation
 from jsclient.keyvalue.entry import field, operation_of_message
 from jsclient.keyvalue.keys import check_bucket, check_filter, check_key
 from jsclient.keyvalue.watch import WatchOptions, common_filter
-from protocol import Headers, Msg
+from jsclient.protocol import Headers, Msg
 
 BAD_NAMES: list[Any] = ["", " ", "a b", "a.b", "a*", ">", "ü", "a\r\nPUB x", "a\0", "x" * 10_000, None, 7, b"a", ["a"]]
 

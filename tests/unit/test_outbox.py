@@ -24,8 +24,8 @@ from jsclient._engine.outbox import (
 from jsclient._engine.sender import Unkept, UnkeptLarge
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
+from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 from jsclient.testing import wait_until
-from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 
 
 class Wire:

@@ -29,7 +29,7 @@ from jsclient._transport import stream, tcp
 from jsclient._transport.stream import Buffer
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
-from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
+from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 
 FILES = {module.__file__ for module in (outbox, sender, stream, tcp)}
 

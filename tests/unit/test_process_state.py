@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import jsclient
-import protocol
+from jsclient import protocol
 
 PROCESS_WIDE = {
     *("os.umask", "os.chdir", "os.fchdir", "os.putenv", "os.unsetenv", "os.nice", "os.environ.update"),

@@ -10,7 +10,7 @@ from tests.publish_rig import FakeConnection, Rig, outcome
 
 from jsclient import errors
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
-from protocol.frames import LARGE_PAYLOAD
+from jsclient.protocol.frames import LARGE_PAYLOAD
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.entries import FrameEntry, in_doubt, no_stream, unknown
-from protocol import frames
+from jsclient.protocol import frames
 
 PLAIN = frames.pub(frames.with_reply(frames.pub_start(b"s.a"), b"_INBOX.x.1"), b"value")
 WITH_ID = frames.hpub(frames.with_reply(frames.pub_start(b"s.a"), b"_INBOX.x.1"), b"NATS/1.0\r\nA: b\r\n\r\n", b"value")

@@ -11,7 +11,7 @@ from tests.publish_rig import FakeConnection, Rig
 
 from jsclient import errors
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
-from protocol import Headers
+from jsclient.protocol import Headers
 
 
 def acked(rig: Rig) -> PublishFuture:

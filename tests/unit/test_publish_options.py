@@ -10,7 +10,7 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream import Schedule
 from jsclient.jetstream.publishing import options
-from protocol import Headers
+from jsclient.protocol import Headers
 
 
 def capabilities(level: int = 5) -> options.Capabilities:

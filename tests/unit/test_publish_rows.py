@@ -14,8 +14,8 @@ from jsclient.jetstream.publishing.entries import FrameEntry
 from jsclient.jetstream.publishing.rows import RowPublisher, Totals
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.message import Msg
+from jsclient.protocol import frames
 from jsclient.states import LinkEvent
-from protocol import frames
 
 __all__ = ["clock"]
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import protocol
-from jsclient import errors
+from jsclient import errors, protocol
 from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED, Remainder
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import PullTerms

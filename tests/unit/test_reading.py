@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-import protocol
-from jsclient import waiting
+from jsclient import protocol, waiting
 from jsclient._engine import reading as module
 from jsclient._engine import reading as taking
 from jsclient._engine.mailbox import Mailbox
@@ -24,9 +23,9 @@ from jsclient._engine.reading import Reading
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.message import Msg
+from jsclient.protocol import parser as parsing
+from jsclient.protocol.parser import only_message
 from jsclient.testing import wait_until
-from protocol import parser as parsing
-from protocol.parser import only_message
 
 REPLY = b"_INBOX.secret.7"
 

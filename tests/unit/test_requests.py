@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-import protocol
-from jsclient import Connection, ConnectOptions, errors
+from jsclient import Connection, ConnectOptions, errors, protocol
 from jsclient._engine.requests import Call, EachCall, ManyCall, Requests
 from jsclient._engine.session import MAX_PONGS
 from jsclient._engine.wake_chain import WakeChain

@@ -23,8 +23,8 @@ from jsclient._transport import sealing, stream, tcp, tls, ws
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls
 from jsclient._transport.ws import WebSocketTransport
+from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 from jsclient.testing.certs import Certificates, certificates
-from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 
 traced = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the points are those of 3.11")
 

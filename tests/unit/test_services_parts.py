@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from jsclient import errors
+from jsclient.protocol import Headers, Msg
 from jsclient.services import (
     EndpointInfo,
     EndpointStats,
@@ -20,7 +21,6 @@ from jsclient.services import (
     control_subject,
 )
 from jsclient.services.request import one_line
-from protocol import Headers, Msg
 
 
 @pytest.mark.parametrize(

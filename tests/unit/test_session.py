@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-import protocol
-from jsclient import ConnectOptions, errors
+from jsclient import ConnectOptions, errors, protocol
 from jsclient._engine.link import Link
 from jsclient._engine.outbox import Outbox
 from jsclient._engine.reading import LARGE

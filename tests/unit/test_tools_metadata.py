@@ -6,8 +6,12 @@ import configparser
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Folders that are installed under a name of their own, because Spark and pytest look for them there.
-TOP_LEVEL = {"jsclient.spark._autoload": "pyspark_jetstream", "jsclient.testing._pytest": "pytest_jsclient"}
+#: Folders that are installed under another name, where Spark, pytest and the rest of the library look for them.
+OTHER_NAMES = {
+    "jsclient.spark._autoload": "pyspark_jetstream",
+    "jsclient.testing._pytest": "pytest_jsclient",
+    "protocol": "jsclient.protocol",
+}
 
 
 def settings() -> configparser.ConfigParser:
@@ -20,7 +24,7 @@ def test_every_package_is_installed() -> None:
     listed = set(settings()["options"]["packages"].split())
     folders = [path.parent for top in ("jsclient", "protocol") for path in (ROOT / top).rglob("__init__.py")]
     found = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
-    found = {TOP_LEVEL.get(name, name) for name in found}
+    found = {OTHER_NAMES.get(name, name) for name in found}
     assert listed == found
 
 
@@ -29,7 +33,12 @@ def test_the_runtime_needs_two_packages_only() -> None:
     assert needed == {"attrs", "msgspec"}
 
 
-def test_both_packages_are_typed() -> None:
-    for name in ("jsclient", "protocol"):
-        assert (ROOT / name / "py.typed").is_file()
-        assert settings()["options.package_data"][name] == "py.typed"
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "jsclient" / "py.typed").is_file()
+    assert settings()["options.package_data"]["jsclient"] == "py.typed"
+
+
+def test_a_checkout_finds_the_protocol_where_the_wheel_installs_it() -> None:
+    link = ROOT / "jsclient" / "protocol"
+    assert link.is_symlink()
+    assert link.readlink() == Path("../protocol")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import jsclient
 from jsclient.connection import engine_of
-from protocol.frames import pub, pub_start
+from jsclient.protocol.frames import pub, pub_start
 from tools.bench.measure import percentiles
 
 BLOCK: Final = 64 * 1024

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 import jsclient
-import protocol
+from jsclient import protocol
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer
 from tools.bench import client_natsc, client_natsgo, networks, processes, revision

@@ -29,8 +29,8 @@ import jsclient
 from jsclient import backup
 from jsclient.backup.files import DATA
 from jsclient.jetstream import JetStream, StreamConfig
-from protocol import ConnectInfo
-from protocol.frames import PING, encode_connect, pub, pub_parts, pub_start, sub, with_reply
+from jsclient.protocol import ConnectInfo
+from jsclient.protocol.frames import PING, encode_connect, pub, pub_parts, pub_start, sub, with_reply
 from tools.bench.measure import Timed
 
 STREAM, PIECE, MEGABYTE = "SAVED", 64 * 1024, 1 << 20

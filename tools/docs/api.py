@@ -49,7 +49,7 @@ MODULES = {
     "jsclient.arrow": "jsclient.arrow",
     "jsclient.spark": "jsclient.spark",
     "jsclient.testing": "jsclient.testing",
-    "protocol": "protocol",
+    "jsclient.protocol": "jsclient.protocol",
 }
 #: Methods of every exception, struct and enum that say nothing about this one.
 INHERITED = {"with_traceback", "add_note", "mro"}
@@ -127,7 +127,7 @@ def resolve(module: ModuleType, name: str) -> Any:
 
 def ours(value: Any) -> bool:
     home = getattr(value, "__module__", "") or ""
-    return home.split(".")[0] in ("jsclient", "protocol")
+    return home.split(".")[0] == "jsclient"
 
 
 # --- what a class consists of ------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-import protocol
-from jsclient import errors, waiting
+from jsclient import errors, protocol, waiting
 from jsclient._engine import MessageSink, Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api import headers as header_names

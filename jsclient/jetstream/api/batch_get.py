@@ -22,7 +22,7 @@ from jsclient.jetstream.api import model_base, names, stored_messages
 from jsclient.jetstream.api.batch_answers import Lost, check_follows
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.models import RawStreamMsg
-from protocol import Msg
+from jsclient.protocol import Msg
 
 if TYPE_CHECKING:
     from jsclient.jetstream.stream import Stream

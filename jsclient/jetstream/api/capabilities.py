@@ -15,7 +15,7 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ApiError, JetStreamUnavailable, NotSupported, PermissionViolation, RequestTimeout
 from jsclient.jetstream.api.model_base import unknown_names
 from jsclient.jetstream.api.models import AccountInfo, ConsumerConfig, StreamConfig
-from protocol import parse_version
+from jsclient.protocol import parse_version
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from protocol import Headers, MalformedHeaders
+from jsclient.protocol import Headers, MalformedHeaders
 
 # --- publishing: asked by the client ------------------------------------------------------------------------
 MSG_ID: Final = "Nats-Msg-Id"

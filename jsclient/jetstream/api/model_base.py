@@ -18,7 +18,7 @@ import msgspec
 from jsclient.durations import to_ns, to_seconds
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.first_use import prepared
-from protocol.errors import BAD_JSON
+from jsclient.protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     Duration = float

@@ -49,7 +49,7 @@ from jsclient.jetstream.api.models_stream import (
     SubjectTransform,
 )
 from jsclient.message import headers_of
-from protocol import Headers
+from jsclient.protocol import Headers
 
 __all__ = [
     "AccountInfo",

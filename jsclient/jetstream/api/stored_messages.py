@@ -10,7 +10,7 @@ from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders
 from jsclient.jetstream.api import batch_answers, model_base
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
-from protocol import Msg, has_wildcard
+from jsclient.protocol import Msg, has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.requests import Api

@@ -26,8 +26,8 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api.ack_and_nak import NAK
 from jsclient.jetstream.api.capabilities import server_at_least
+from jsclient.protocol.frames import pub_to
 from jsclient.states import LinkEvent
-from protocol.frames import pub_to
 
 if TYPE_CHECKING:
     from jsclient._engine import Inbox, Mailbox

@@ -27,8 +27,8 @@ from jsclient.jetstream.consuming.pull_options import LARGEST, MAX_BYTES, Paused
 from jsclient.jetstream.consuming.pull_source import QuestionLimit
 from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
+from jsclient.protocol import Status
 from jsclient.states import LinkEvent
-from protocol import Status
 
 if TYPE_CHECKING:
     from jsclient._engine import Mailbox

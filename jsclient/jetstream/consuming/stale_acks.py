@@ -18,7 +18,7 @@ from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.api.requests import check_error
 from jsclient.jetstream.consuming.pull_inboxes import pool_if_any, pool_of
-from protocol.frames import pub_start
+from jsclient.protocol.frames import pub_start
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.future import PublishFuture
     from jsclient.message import Msg
-    from protocol import Headers
+    from jsclient.protocol import Headers
 
 OnBadOrdered: TypeAlias = Literal["raise", "skip"]
 """As `OnBad`; an ordered consumer has no acks, so nothing can be rejected."""

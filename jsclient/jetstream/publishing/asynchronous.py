@@ -37,7 +37,7 @@ from jsclient.jetstream.publishing.unacked import Unacked
 from jsclient.jetstream.publishing.window import Window
 from jsclient.message import Msg, Payload
 from jsclient.nuid import new_token
-from protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub_end, pub_parts
+from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub_end, pub_parts
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -46,7 +46,7 @@ from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
 from jsclient.message import Msg, Payload
-from protocol import Headers
+from jsclient.protocol import Headers
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream

@@ -10,8 +10,8 @@ from jsclient.durations import Deadline
 from jsclient.errors import BatchTooLarge, BufferFull, ConnectionLost
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 from jsclient.jetstream.publishing.rows import Row, check_row, header_block
-from protocol import Headers
-from protocol.frames import hpub
+from jsclient.protocol import Headers
+from jsclient.protocol.frames import hpub
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream

@@ -33,8 +33,8 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
+from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
-from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.cancel import Cancel

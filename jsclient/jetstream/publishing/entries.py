@@ -8,7 +8,7 @@ import msgspec
 
 from jsclient.errors import JsClientError, NoStreamResponse, PublishUnknown
 from jsclient.jetstream.api.models import PubAck
-from protocol.frames import split
+from jsclient.protocol.frames import split
 
 
 class Entry(Protocol):

@@ -42,8 +42,8 @@ from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.keywords import FastBatchDict
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
 from jsclient.message import Msg, Payload
+from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
-from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream

@@ -34,7 +34,7 @@ from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
 from jsclient.jetstream.publishing.rows import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.unacked import MAX_CACHED
 from jsclient.jetstream.publishing.verdict import passes
-from protocol.frames import header_size, pub_end
+from jsclient.protocol.frames import header_size, pub_end
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck

@@ -17,7 +17,7 @@ from jsclient.errors import ConfigError, TimedOut
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.message import Payload
-from protocol import Headers
+from jsclient.protocol import Headers
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher

@@ -15,7 +15,7 @@ from jsclient import checks, declared, hints
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge, brief
 from jsclient.jetstream.api import headers as names
-from protocol import Headers
+from jsclient.protocol import Headers
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -35,8 +35,8 @@ from jsclient.jetstream.publishing.entries import in_doubt, unknown
 from jsclient.jetstream.publishing.questions import Questions
 from jsclient.jetstream.publishing.streams import WINDOW_NOT_KNOWN, same_id_for
 from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Verdict
+from jsclient.protocol.frames import Frame, reply_of
 from jsclient.states import LinkEvent
-from protocol.frames import Frame, reply_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.entries import Entry

@@ -18,7 +18,7 @@ from jsclient.errors import BufferFull, ConnectionLost, PayloadTooLarge
 from jsclient.jetstream.publishing.unacked import Unacked
 from jsclient.jetstream.publishing.window import Window
 from jsclient.nuid import TOKEN_LENGTH, tokens
-from protocol.frames import header_size, hpub, pub_end, reply_of
+from jsclient.protocol.frames import header_size, hpub, pub_end, reply_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck

@@ -19,7 +19,7 @@ from jsclient.errors import ConfigError
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import as_timestamp, format_time
 from jsclient.jetstream.publishing.options import ttl_text
-from protocol import check_subject
+from jsclient.protocol import check_subject
 
 _PREDEFINED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _CRON = re.compile(r"\S+( \S+){5}")

@@ -29,7 +29,7 @@ from jsclient.errors import (
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import StreamConfig, StreamInfo
 from jsclient.jetstream.api.requests import check_error
-from protocol import matches
+from jsclient.protocol import matches
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream

@@ -27,8 +27,8 @@ from jsclient.jetstream.publishing.entries import FrameEntry
 from jsclient.jetstream.publishing.recovery import Recovery
 from jsclient.jetstream.publishing.refusals import Refusals
 from jsclient.nuid import TOKEN_LENGTH, new_token
+from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
-from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.publishing.streams import Streams
     from jsclient.jetstream.publishing.window import Window
     from jsclient.message import Msg
-    from protocol.frames import Frame
+    from jsclient.protocol.frames import Frame
 
 INBOX_TIMEOUT: Final = 1.0
 """Seconds to hear whether the inbox for acks is permitted; a server that is slower is published to all the same."""

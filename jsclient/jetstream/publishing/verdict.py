@@ -26,8 +26,8 @@ from jsclient.jetstream.api import model_base, stored_messages
 from jsclient.jetstream.api.models import MessageResponse, PubAck, RawStreamMsg
 from jsclient.jetstream.api.requests import check_error
 from jsclient.message import Msg, Payload
-from protocol import Headers, matches
-from protocol.errors import ProtocolError
+from jsclient.protocol import Headers, matches
+from jsclient.protocol.errors import ProtocolError
 
 TEMPORARY: Final = frozenset({10008, 10158, 10163, 10167})
 """Errors that pass: no leader at the moment, duplicate in process, sequence check not possible yet, overload."""
