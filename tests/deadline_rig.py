@@ -92,7 +92,7 @@ class Env:
         self.stream = js.stream("DL")
         self.consumer = self.stream.consumer("c")
         self.expendable = self.stream.consumer("expendable")
-        self.read = self.consumer.read_until(10**9, timeout=TIMEOUT)
+        self.read = self.stream.ordered_consumer().read_until(10**9, timeout=TIMEOUT)
         self.push = self.stream.push_consumer("p")
         self.messages = list(self.stream.consumer("full").fetch(15, 5))
         self.typed = list(self.stream.consumer("full").typed(dict).fetch(8, 5))

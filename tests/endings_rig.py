@@ -230,14 +230,9 @@ class OrderedPushMessages(Iterated):
         return self.js.stream("E").ordered_push_consumer().messages(on_error=self.work.told.append)
 
 
-class FiniteRead(Iterated):
+class OrderedRead(Iterated):
     """It has all 20 in hand, and waits for more than there are."""
 
-    def begin(self) -> Any:
-        return self.consumer().read_until(end_seq=10 * COUNT, timeout=60)
-
-
-class OrderedRead(Iterated):
     acks = False
 
     def begin(self) -> Any:
@@ -247,7 +242,7 @@ class OrderedRead(Iterated):
 HANDLED = [Consume, ConsumeOfFour, OrderedConsume, PushConsume, OrderedPushConsume]
 POOLS = [Pool, PoolOfOne, PoolByKey, PoolOfBatches]
 ITERATED = [Messages, OrderedMessages, PushMessages, OrderedPushMessages]
-FINITE = [FiniteRead, OrderedRead]
+FINITE = [OrderedRead]
 WAYS: list[type[Way]] = [*HANDLED, *POOLS, *ITERATED]
 ALL: list[type[Way]] = [*WAYS, *FINITE]
 ORDERED = [way for way in ALL if not way.acks]

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.double_ack import double_ack_many
     from jsclient.jetstream.consuming.fetch import Batch, Ended
-    from jsclient.jetstream.consuming.finite import FiniteRead
+    from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.consuming.messages import Messages
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
@@ -107,7 +107,7 @@ _LATER = {
     "counter_value": "counters",
     "Ended": "consuming.fetch",
     "FastBatch": "publishing.fast_batch",
-    "FiniteRead": "consuming.finite",
+    "OrderedRead": "consuming.finite",
     "JetStreamMsg": "message",
     "MaxDeliveries": "advisories",
     "Messages": "consuming.messages",
@@ -185,7 +185,6 @@ __all__ = [
     "FetchBatchesDict",
     "FetchBytesDict",
     "FetchDict",
-    "FiniteRead",
     "JetStream",
     "JetStreamDict",
     "JetStreamMsg",
@@ -196,6 +195,7 @@ __all__ = [
     "OrderedConsumer",
     "OrderedOptionsDict",
     "OrderedPushConsumer",
+    "OrderedRead",
     "PauseState",
     "Paused",
     "PeerInfo",

@@ -39,10 +39,9 @@ from jsclient.jetstream.without_payload import refuse_headers_only
 if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.consume import ConsumeContext
-    from jsclient.jetstream.consuming.finite import FiniteRead
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream")
+hints.wanted(globals(), "ConsumeContext", "JetStream")
 
 
 T = TypeVar("T")
@@ -108,7 +107,7 @@ class Consumer(Generic[M]):
         The codec of the JetStream object decodes values, JSON by default. `on_bad` says what becomes of a message that
         cannot be decoded. "raise": you get it, and `msg.value` raises DecodeFailed. "skip": it is terminated, and you
         do not get it. "reject": it is stored under `dead_letter`, then terminated, and you do not get it. The last two
-        report it to `on_error` of `messages`, `consume`, `fetch_each` and `read_until`; a fetch has it in
+        report it to `on_error` of `messages`, `consume` and `fetch_each`; a fetch has it in
         `Batch.skipped`. A WorkerPool treats such a message as one that its handler has rejected.
 
         Raises ConfigError for a consumer with `headers_only`, and for "reject" if the ack policy is not explicit.
@@ -334,39 +333,6 @@ class Consumer(Generic[M]):
         handlers.required(handler, "the handler")
         checks.threads(workers, "workers")
         return ConsumeContext(self._iterator(options), handler, workers)
-
-    @arguments
-    def read_until(
-        self,
-        end_seq: int | None = None,
-        *,
-        time: dt.datetime | None = None,
-        drained: bool = False,
-        max_messages: int = 500,
-        timeout: Timeout = DEFAULT,
-        on_error: ErrorHook | None = None,
-    ) -> FiniteRead[M]:
-        """Iterate over what is there and end exactly: see FiniteRead.
-
-        `max_messages` are buffered and requested together. `on_error` gets the error of each message that is left out
-        because it cannot be decoded; `typed` has more about them.
-        """
-        from jsclient.jetstream.consuming.finite import FiniteRead
-
-        if self._source.config is not None and self._source.config.max_batch:
-            max_messages = min(max_messages, self._source.config.max_batch)
-        values = self._checked_values()
-        plain = self if values is None else with_values(self, None)  # it has to count also what is left out
-        return FiniteRead(
-            plain,
-            end_seq,
-            time=time,
-            drained=drained,
-            max_messages=max_messages,
-            timeout=timeout,
-            values=values,
-            on_error=on_error,
-        )
 
     # --- the consumer itself ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 
 import jsclient
 from jsclient import errors, keyvalue, objectstore
-from jsclient.jetstream import ConsumerConfig, JetStream
+from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectMeta, ObjectStoreConfig
 from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
@@ -224,18 +224,8 @@ def test_other_readings_over_a_link_that_is_cut_are_complete(cut_pair: tuple[Lea
         kv = bucket_of(pair, js, 1)
         stream = js.stream("KV_b")
 
-        def finite() -> int:
-            consumer = stream.create_consumer(ConsumerConfig(ack_policy="explicit", ack_wait=2))
-            seen = set()
-            with consumer.read_until(drained=True) as messages:
-                for message in messages:
-                    seen.add(message.metadata.stream_seq)
-                    message.ack()
-            return len(seen)
-
         readings: dict[str, Callable[[], int]] = {
             "ordered": lambda: len(list(stream.ordered_consumer().read_until(drained=True))),
-            "finite": finite,
             "purge_all": lambda: kv.purge_all(),
         }
         for name, read in readings.items():

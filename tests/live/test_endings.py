@@ -32,7 +32,6 @@ from tests.endings_rig import (
     POOLS,
     WAYS,
     ConsumeOfFour,
-    FiniteRead,
     OrderedPushConsume,
     OrderedPushMessages,
     Pool,
@@ -139,7 +138,7 @@ def ends(*rows: tuple[str, Sequence[type[Way]]]) -> Callable[[Any], Any]:
 
 #: (end, ways, test): filled in another file.
 ELSEWHERE: list[tuple[str, Sequence[type[Way]], str]] = [
-    ("connection drained", FINITE, "tests/live/test_endings_connection.py::test_what_a_call_holds_goes_back"),
+    ("connection drained", FINITE, "tests/live/test_endings_connection.py::test_what_a_fetch_holds_goes_back"),
     # Their consumers live on one server, which is killed or shut down there.
     ("leader lost", ORDERED, "tests/faults/test_reads_elections.py"),
 ]
@@ -315,12 +314,7 @@ def test_it_is_deleted(scene: Scene, way: type[Way], how: str) -> None:
         scene.observer.delete_stream("E")
     scene.work.release.set()
     error = taking.ended()
-    if way is FiniteRead:
-        # It asks for its end, or for more.
-        gone = (errors.ConsumerDeleted, errors.ConsumerNotFound, errors.StreamNotFound, errors.PullNoResponders)
-        assert isinstance(error, gone)
-    else:
-        assert isinstance(error, errors.ConsumerDeleted if how == "consumer deleted" else errors.StreamNotFound)
+    assert isinstance(error, errors.ConsumerDeleted if how == "consumer deleted" else errors.StreamNotFound)
     if taking.own and taking.acks:
         wait_until(lambda: scene.work.told, 5)
         assert [type(told) for told in scene.work.told] == [type(error)]

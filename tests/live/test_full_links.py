@@ -70,17 +70,10 @@ def drained_before(consumer: Any) -> Any:
     return messages
 
 
-def read_to_the_end(consumer: Any) -> Any:
-    read = consumer.read_until(drained=True)
-    next(read)
-    return read
-
-
 CLOSES: dict[str, tuple[float, Callable[[Any], Any], Callable[[Any, float], Any]]] = {
     "messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
     "drained messages": (TIMEOUT, drained_before, lambda taking, t: taking.close(t)),
     "push messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
-    "a finite read": (1.0, read_to_the_end, lambda taking, t: taking.close()),
     "the connection": (TIMEOUT, taken_from, lambda taking, t: iterator_of(taking).connection.drain(t)),
 }
 

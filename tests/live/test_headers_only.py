@@ -169,7 +169,6 @@ def test_decoding_is_refused_where_it_is_known(js: JetStream, options: dict[str,
         lambda: orders.messages(),
         lambda: orders.consume(print),
         lambda: next(orders.fetch_each(1, 1)),
-        lambda: orders.read_until(1),
         lambda: WorkerPool(orders, print),
         lambda: WorkerPool(stream.consumer("w", fetch_info=False).typed(Order, **options), print),
     ]
@@ -218,7 +217,7 @@ def test_a_pool_reads_what_it_did_not_get(js: JetStream, way: str, on_bad: Any) 
     assert [letter.data for letter in DeadLetters(js).list()] == ([] if on_bad == "skip" else [BAD])
 
 
-@pytest.mark.parametrize("call", ["fetch", "messages", "fetch_each", "read_until", "consume", "next"])
+@pytest.mark.parametrize("call", ["fetch", "messages", "fetch_each", "consume", "next"])
 @pytest.mark.parametrize("on_bad", ["skip", "reject"])
 def test_readers_read_what_they_did_not_get(js: JetStream, call: str, on_bad: Any) -> None:
     stream = jobs(js, GOOD, BAD, GOOD)
@@ -232,9 +231,6 @@ def test_readers_read_what_they_did_not_get(js: JetStream, call: str, on_bad: An
             found += [next(messages), next(messages)]
     elif call == "fetch_each":
         found += orders.fetch_each(3, 5)
-    elif call == "read_until":
-        with orders.read_until(3, timeout=5) as read:
-            found += read
     elif call == "next":
         found += [orders.next(5), orders.next(5)]
     else:

@@ -14,7 +14,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import JetStream, OrderedConsumer, StreamConfig
 from jsclient.jetstream.consuming.messages import Messages, iterator_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -193,94 +193,83 @@ def test_last_per_subject_starts_again_without_older_values(js: JetStream) -> No
 # --- finite reads -----------------------------------------------------------------------------------------------
 
 
-def everything(js: JetStream, kind: str, **config: Any) -> Any:
-    if kind == "ordered":
-        return js.stream("O").ordered_consumer(**config)
-    if "filter_subjects" in config:
-        config["filter_subject"] = config.pop("filter_subjects")
-    return js.create_consumer("O", ConsumerConfig(durable_name="C", max_ack_pending=100_000, **config))
+def everything(js: JetStream, **config: Any) -> OrderedConsumer:
+    return js.stream("O").ordered_consumer(**config)
 
 
-@pytest.fixture(params=["pull", "ordered"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def read(consumer: object, **until: object) -> list[int]:
-    with consumer.read_until(**until) as messages:  # type: ignore[attr-defined]
+def read(consumer: OrderedConsumer, **until: Any) -> list[int]:
+    with consumer.read_until(**until) as messages:
         return [int(message.data) for message in messages]
 
 
 @pytest.mark.parametrize("end", [1, 499, 500, 501, 2000])
-def test_read_until_a_sequence(js: JetStream, kind: str, end: int) -> None:
+def test_read_until_a_sequence(js: JetStream, end: int) -> None:
     publish(js, 2000)
-    assert read(everything(js, kind), end_seq=end) == list(range(1, end + 1))
+    assert read(everything(js), end_seq=end) == list(range(1, end + 1))
 
 
-def test_read_until_drained(js: JetStream, kind: str) -> None:
+def test_read_until_drained(js: JetStream) -> None:
     publish(js, 1234)
-    consumer = everything(js, kind)
+    consumer = everything(js)
     assert read(consumer, drained=True) == list(range(1, 1235))
     assert read(consumer, drained=True) == []
     publish(js, 3, first=1235)
     assert read(consumer, drained=True) == [1235, 1236, 1237]
 
 
-def test_read_of_an_empty_stream(js: JetStream, kind: str) -> None:
-    assert read(everything(js, kind), drained=True) == []
+def test_read_of_an_empty_stream(js: JetStream) -> None:
+    assert read(everything(js), drained=True) == []
 
 
-def test_the_end_is_found_when_the_last_messages_are_gone(js: JetStream, kind: str) -> None:
+def test_the_end_is_found_when_the_last_messages_are_gone(js: JetStream) -> None:
     publish(js, 100)
     stream = js.stream("O")
     for seq in range(91, 101):
         stream.delete_msg(seq)
-    assert read(everything(js, kind), end_seq=100) == list(range(1, 91))
+    assert read(everything(js), end_seq=100) == list(range(1, 91))
 
 
-def test_the_end_is_found_when_the_last_messages_are_filtered_out(js: JetStream, kind: str) -> None:
+def test_the_end_is_found_when_the_last_messages_are_filtered_out(js: JetStream) -> None:
     publish(js, 100, subjects=3)
-    consumer = everything(js, kind, filter_subjects="o.2")
+    consumer = everything(js, filter_subjects="o.2")
     assert read(consumer, drained=True) == list(range(2, 101, 3))
 
 
-def test_read_until_a_time(js: JetStream, kind: str) -> None:
+def test_read_until_a_time(js: JetStream) -> None:
     publish(js, 50)
     moment = js.stream("O").get_msg(50).time
     assert moment is not None
     publish(js, 50, first=51)
     until = moment + dt.timedelta(microseconds=1)
-    assert read(everything(js, kind), time=until) == list(range(1, 51))
+    assert read(everything(js), time=until) == list(range(1, 51))
 
 
-def test_a_read_waits_for_an_end_in_the_future(js: JetStream, kind: str) -> None:
+def test_a_read_waits_for_an_end_in_the_future(js: JetStream) -> None:
     publish(js, 10)
     timer = threading.Timer(0.3, publish, (js, 10, 11))
     timer.start()
-    assert read(everything(js, kind), end_seq=15) == list(range(1, 16))
+    assert read(everything(js), end_seq=15) == list(range(1, 16))
     timer.join()
 
 
-def test_a_read_that_stalls_says_so(js: JetStream, kind: str) -> None:
+def test_a_read_that_stalls_says_so(js: JetStream) -> None:
     publish(js, 10)
     with pytest.raises(errors.ReadStalled):
-        read(everything(js, kind), end_seq=15, timeout=0.5)
+        read(everything(js), end_seq=15, timeout=0.5)
 
 
 @pytest.mark.slow
-def test_a_read_lives_through_lost_links(server: NatsServer, js: JetStream, kind: str) -> None:
+def test_a_read_lives_through_lost_links(server: NatsServer, js: JetStream) -> None:
     publish(js, 500)
     seen: list[int] = []
     timers: list[threading.Timer] = []
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
         there = JetStream(nc)
-        consumer = everything(there, kind, **({"ack_wait": 1.0} if kind == "pull" else {}))
-        while len(set(seen)) < 500:  # what was under way when the link was cut comes again after ack_wait
+        consumer = everything(there)
+        while len(seen) < 500:
             with consumer.read_until(drained=True, max_messages=50) as messages:
                 for message in messages:
                     seen.append(int(message.data))
-                    if kind == "pull":
-                        message.ack()
                     if len(seen) % 120 == 0:
                         proxy.refuse()
                         proxy.cut()
@@ -289,23 +278,13 @@ def test_a_read_lives_through_lost_links(server: NatsServer, js: JetStream, kind
                         timers[-1].start()
         for timer in timers:
             timer.join()
-    if kind == "ordered":
-        assert seen == list(range(1, 501))
-
-
-def test_what_was_read_beyond_the_end_goes_back(js: JetStream) -> None:
-    publish(js, 10)
-    consumer = everything(js, "pull")
-    with consumer.read_until(end_seq=10) as messages:
-        next(messages).ack()
-    batch = consumer.fetch(9, timeout=5)
-    assert sorted(m.metadata.stream_seq for m in batch) == list(range(2, 11))
+    assert seen == list(range(1, 501))
 
 
 @pytest.mark.parametrize("until", [{}, {"end_seq": 1, "drained": True}, {"end_seq": -1}])
-def test_a_read_needs_one_end(js: JetStream, kind: str, until: dict[str, object]) -> None:
+def test_a_read_needs_one_end(js: JetStream, until: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError):
-        read(everything(js, kind), **until)
+        read(everything(js), **until)
 
 
 @pytest.mark.parametrize("pushed", [False, True], ids=["pull", "push"])
@@ -327,10 +306,10 @@ def test_a_thread_that_waits_does_not_hold_up_the_timeout_of_another(js: JetStre
         assert not waiting.is_alive()
 
 
-def test_a_read_whose_link_is_down_is_closed_by_another_thread(server: NatsServer, js: JetStream, kind: str) -> None:
+def test_a_read_whose_link_is_down_is_closed_by_another_thread(server: NatsServer, js: JetStream) -> None:
     publish(js, 10)
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
-        messages = everything(JetStream(nc), kind).read_until(end_seq=20, timeout=60)
+        messages = everything(JetStream(nc)).read_until(end_seq=20, timeout=60)
         taken: list[int] = []
         reading = threading.Thread(target=lambda: taken.extend(int(message.data) for message in messages))
         reading.start()
@@ -345,25 +324,6 @@ def test_a_read_whose_link_is_down_is_closed_by_another_thread(server: NatsServe
         reading.join(20)
         assert not reading.is_alive()
     assert taken == list(range(1, 11))
-
-
-def test_a_read_that_waits_for_a_link_is_closed_at_once(server: NatsServer, js: JetStream) -> None:
-    publish(js, 10)
-    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
-        messages = everything(JetStream(nc), "pull").read_until(end_seq=20, timeout=60)
-        assert [int(next(messages).data) for _ in range(10)] == list(range(1, 11))
-        proxy.refuse()
-        proxy.cut()
-        wait_until(lambda: not nc.is_connected, 10)
-        taken: list[int] = []
-        reading = threading.Thread(target=lambda: taken.extend(int(message.data) for message in messages))
-        reading.start()
-        wait_until(lambda: "wait_connected" in functions_of(reading), 10)
-        before = time.monotonic()
-        messages.close()
-        reading.join(20)
-        assert time.monotonic() - before < 10
-        assert taken == []
 
 
 def functions_of(thread: threading.Thread) -> list[str]:

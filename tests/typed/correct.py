@@ -265,14 +265,12 @@ def values(nc: jsclient.Connection) -> None:
         on_order(msg)
     for some in consumer.typed(Order).batches(10, max_bytes=1 << 20):
         on_orders(list(some))
-    with consumer.typed(Order).read_until(drained=True) as finite:
-        for msg in finite:
-            on_order(msg)
     with js.stream("ORDERS").ordered_consumer() as ordered:
         on_order(ordered.typed(Order, on_bad="skip").next(1))
         on_orders(list(ordered.typed(Order).fetch_no_wait(1)))
-        for msg in ordered.typed(Order).read_until(7, on_error=print):
-            on_order(msg)
+        with ordered.typed(Order).read_until(7, on_error=print) as finite:
+            for msg in finite:
+                on_order(msg)
     consumer.typed(Order).consume(on_order, workers=3).close()
     consumer.typed(Order).consume(handle).close()
     js.stream("ORDERS").ordered_consumer().typed(Order).fetch(1)[0].value.total.hex()

@@ -193,10 +193,8 @@ for typed in consumer.typed(Order).fetch_each(1):
 for batch in consumer.typed(Order).batches(1, max_bytes=10):
     print(batch[0].value.name)  # wrong
 consumer.typed(Order).batches(1, max_byte=10)  # wrong
-for typed in consumer.typed(Order).read_until(5):
-    print(typed.value.name)  # wrong
-consumer.read_until("5")  # wrong
-consumer.typed(Order, on_bad="drop").read_until(5)  # wrong
+consumer.read_until(5)  # wrong
+stream.ordered_consumer().read_until("5")  # wrong
 print(stream.ordered_consumer().typed(Order).next().value.name)  # wrong
 print(stream.ordered_consumer().typed(Order).fetch_no_wait(1)[0].value.name)  # wrong
 for typed in stream.ordered_consumer().typed(Order).read_until(5):

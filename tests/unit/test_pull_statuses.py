@@ -181,13 +181,6 @@ def test_fetch(status: str, headers: str, consume: str, error: Any, fetch: Any, 
             assert batch.error is None if isinstance(fetch, Ended) else type(batch.error) is fetch
 
 
-@every_status
-def test_a_finite_read(status: str, headers: str, consume: str, error: Any, fetch: Any) -> None:
-    """It lives through all of them as long as messages come: what was cut short is looked for in the next pull."""
-    with served(status, headers) as (_, consumer), consumer.read_until(2, timeout=5) as read:
-        assert [message.data for message in read] == [b"m1", b"m2"]
-
-
 class OrderedServer(PullServer):
     """The same for an ordered consumer: each one that is created goes on behind the last message."""
 

@@ -15,7 +15,7 @@ NAMES: dict[Any, str] = {
     Messages: """buffered close closed delivered drain missed_heartbeats next paused_until resets stop""",
     ConsumeContext: """close closed drain error messages stop wait""",
     Consumer: """batches cached_info consume delete fetch fetch_bytes fetch_each fetch_no_wait info messages next pause
-        read_until reset resume step_down typed unpin""",
+        reset resume step_down typed unpin""",
     WorkerPool: """closed consumer error options run_until_signal snapshot stop stopping wait""",
     GroupPool: """closed consumer error group member options partitions run_until_signal snapshot state stop stopping
         wait""",

@@ -8,55 +8,28 @@ that the server has sent is missing here (see `complete`).
 from __future__ import annotations
 
 import datetime as dt
-import time
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jsclient import errors, handlers, hints, waiting
-from jsclient._engine import Taker
-from jsclient.cancel import Cancel
-from jsclient.connection import engine_of
+from jsclient import errors, hints, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.hints import Unpack
 from jsclient.jetstream.api.models import StreamInfo
-from jsclient.jetstream.consuming.consumer_source import source_of
-from jsclient.jetstream.consuming.fetch import GRACE, NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.ordered_reset import take_turn
-from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
-from jsclient.jetstream.consuming.pull_options import ErrorHook
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.pull_options import PullOptionsDict
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.typed import Values, tell
 from jsclient.jetstream.message import JetStreamMsg, M, timestamp_ns
-from jsclient.jetstream.publishing.attempts import wait_connected
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
-    from jsclient.jetstream.consuming.pull_options import PullOptionsDict
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "Consumer")
+hints.wanted(globals(), "OrderedConsumer")
 
-
-T = TypeVar("T")
-F = TypeVar("F", bound="FiniteRead[Any]")
 R = TypeVar("R", bound="OrderedRead[Any]")
-
-SILENT: Final = 0.9
-"""Share of its time after which a pull that does not wait was ended by its own clock, not by the server's answer."""
-
-SHORTEST_LOOK: Final = 0.1
-"""Seconds that the server has at least to say what is there."""
-
-RETRY: Final = 0.25
-"""Seconds between two attempts at what nobody answers."""
-
-LOST_WAIT: Final = 1.0
-"""Seconds between two questions whether lost messages are still to come."""
 
 
 class Until:
@@ -107,258 +80,13 @@ class Until:
         return self.position <= self.last_seq(timeout)
 
 
-class _Read(Generic[M]):
-    """Hands out what a finite read has found: messages, or messages with values."""
+class OrderedRead(Generic[M]):
+    """Iterates over the messages of an ordered consumer and ends exactly at the end: each once, in order, without acks.
 
-    _values: Values[Any] | None
-    _on_error: ErrorHook | None
-
-    def _read(self) -> JetStreamMsg:
-        raise AssertionError("subclasses say it")
-
-    def __next__(self) -> M:
-        values = self._values
-        if values is None:
-            return self._read()  # type: ignore[return-value]
-        while True:
-            message = values.of(self._read())
-            if values.takes(message, partial(tell, self._on_error, "a finite read")):
-                return message  # type: ignore[return-value]
-
-
-class FiniteRead(_Read[M], Taker):
-    """Iterates over the messages of a pull consumer and ends exactly at the end.
-
-    `end_seq`: the last stream sequence to read (waits for it if the stream is not that long yet); `time`: messages
-    stored up to then; `drained=True`: up to the stream's last message at the start. Ack what you take, or
-    max_ack_pending stops the read. Waits at most `timeout` seconds (30 by default) for the next message, then raises
-    ReadStalled. Messages fetched and not taken when it is closed (or its `with` block left) go back at once.
-    Redeliveries that become due later are not waited for. Threads may share it.
-
-    Attributes:
-        consumer: The consumer that it reads.
+    `end_seq`: the last stream sequence to read. If the stream is shorter, the read waits for it. `time`: messages
+    stored up to then. `drained=True`: up to the last message of the stream at the start. The read waits at most
+    `timeout` seconds (30 by default) for the next message, then raises ReadStalled. Threads may share it.
     """
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        end_seq: int | None = None,
-        *,
-        time: dt.datetime | None = None,
-        drained: bool = False,
-        max_messages: int = 500,
-        timeout: Timeout = DEFAULT,
-        values: Values[Any] | None = None,
-        on_error: ErrorHook | None = None,
-    ) -> None:
-        handlers.check(on_error, "on_error")
-        if on_error is not None and values is None:
-            raise errors.ConfigError("on_error is for messages that cannot be decoded here: it goes with typed()")
-        self._values, self._on_error = values, on_error
-        self.consumer = consumer
-        self._source = source_of(consumer)
-        self._timeout = resolve(timeout, FETCH_TIMEOUT)
-        deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
-        self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
-        """For layers."""
-        self._max_messages = max_messages
-        self._turn = waiting.new_turn()
-        self._ready: deque[JetStreamMsg] = deque()
-        self._last_seq = 0
-        self._first = 0  # consumer sequence of the first message
-        self._received = 0
-        self._doubt = False  # a pull did not end in order: what the server sent for it may be lost
-        self._done = self.until.end_seq == 0
-        self._closed: errors.ConnectionClosed | None = None
-        self._left = Cancel()  # ends a wait for more when another thread closes it
-        engine_of(consumer.nc).takers.enter(self)
-
-    application_driven = True
-
-    def __iter__(self: F) -> F:
-        return self
-
-    def _read(self) -> JetStreamMsg:
-        waiting.check_turn(self._turn, "a finite read was used")
-        with self._turn:
-            while True:
-                if self._closed is not None:
-                    raise self._closed
-                if self._left.cancelled and not self._done:
-                    self._end()
-                if self._ready:
-                    message = self._ready.popleft()
-                    if self.until.beyond(message):
-                        self._ready.appendleft(message)
-                        if self._doubt:
-                            if not self._end_comes_last():
-                                self._wait_for_lost()
-                            continue
-                        self._end()
-                        raise StopIteration
-                    self._last_seq = max(self._last_seq, message.stream_seq)
-                    if self.until.is_last(message) and not self._doubt:
-                        self._end()
-                    return message
-                if self._done:
-                    raise StopIteration
-                with suppress(errors.Cancelled):
-                    self._refill()
-
-    def _refill(self) -> None:
-        """What is there; if that is nothing, either this is the end or we wait for more."""
-        want = self._max_messages
-        if self.until.end_seq is not None and self.until.end_seq > self._last_seq:
-            want = min(want, self.until.end_seq - self._last_seq)  # never more than can lie before the end
-        deadline = Deadline(self._timeout)
-        batch = self._patiently(lambda: self._what_is_there(want, deadline), deadline)
-        if not batch and self._patiently(lambda: self.until.passed(deadline), deadline):
-            # It may have been stored between the fetch and the look at the stream's end: look once more.
-            batch = self._patiently(lambda: self._what_is_there(want, deadline), deadline)
-            if not batch and not self._doubt:
-                self._end()
-                return
-            if not batch:
-                self._wait_for_lost()
-                return
-        if not batch:
-            batch = self._patiently(lambda: self._fetch(want, self._wait(deadline)), deadline)
-            self._note(batch)
-            last = Deadline(max(deadline.at_most(FETCH_TIMEOUT), SHORTEST_LOOK))
-            if not batch and not self._patiently(lambda: self.until.passed(last), last):
-                raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
-        self._ready.extend(batch)
-
-    def _fetch(self, want: int, seconds: float) -> Batch:
-        return self.consumer.fetch(want, no_wait_then=seconds, cancel=self._left)
-
-    def _what_is_there(self, want: int, deadline: Deadline) -> Batch:
-        asked = time.monotonic()
-        within = max(deadline.at_most(NO_WAIT_TIMEOUT), SHORTEST_LOOK)
-        batch = self.consumer.fetch_no_wait(want, within)
-        # After a long time its own clock ended it: nobody said that there is no more.
-        self._doubt = self._doubt or time.monotonic() - asked >= SILENT * min(within, GRACE)
-        return self._note(batch)
-
-    def _note(self, batch: Batch) -> Batch:
-        if batch:
-            self._first = self._first or batch[0].metadata.consumer_seq
-            self._received += len(batch)
-        self._doubt = self._doubt or batch.ended is Ended.ERROR
-        return batch
-
-    def _patiently(self, call: Callable[[], T], deadline: Deadline) -> T:
-        """Repeat what fails because the link, or that of a leaf node, is down; within the time for one message."""
-        while True:
-            try:
-                return call()
-            except errors.ConnectionLost:
-                self._doubt = True
-                self._left.check()
-                if not wait_connected(self.consumer.nc, deadline.remaining(), self._left):
-                    raise
-            except (errors.NoResponders, errors.RequestTimeout, errors.ReadStalled):
-                self._doubt = True
-                self._left.check()
-                if deadline.at_most(RETRY) < RETRY or not self._may_be_there(deadline):
-                    raise
-                pause = waiting.Gate()
-                with self._left.ends(pause.set):
-                    pause.wait(RETRY)
-
-    def _may_be_there(self, deadline: Deadline) -> bool:
-        """Whether a server that does not answer may answer again: the consumer is there, or it is not known."""
-        try:
-            self.consumer.info(timeout=deadline.at_most(1.0))
-        except (errors.ConsumerNotFound, errors.StreamNotFound):
-            return False
-        except errors.JsClientError:
-            pass
-        return True
-
-    def _end_comes_last(self) -> bool:
-        """Put what lies before the end in front of what lies beyond; True if there is any. What was lost comes again
-        behind what was sent after it."""
-        early = [message for message in self._ready if not self.until.beyond(message)]
-        if early:
-            self._ready = deque(early + [message for message in self._ready if self.until.beyond(message)])
-        return bool(early)
-
-    def _wait_for_lost(self) -> None:
-        """The end is reached, but a pull was cut short: what was sent for it comes again after the consumer's ack_wait.
-
-        Raises ReadStalled when it does not come in time, or never comes again (ack_policy none).
-        """
-        deadline = Deadline(self._timeout)
-        while True:
-            info = self._patiently(lambda: self.consumer.info(timeout=deadline.remaining()), deadline)
-            if self._source.ack_none:
-                missing = info.delivered.consumer_seq + 1 - (self._first or 1) - self._received
-            else:
-                # What waits here has come; a copy of it may wait, too.
-                missing = info.num_ack_pending - len({message.stream_seq for message in self._ready})
-            if missing <= 0:
-                self._doubt = False  # of what has not been sent nothing can be lost
-                return
-            if self._source.ack_none or deadline.expired():
-                raise errors.ReadStalled(
-                    f"{missing} messages of {self.consumer} were sent and neither acked nor received here: they were "
-                    "lost with a link, or another reader of the consumer has them"
-                )
-            wait = max(deadline.at_most(LOST_WAIT), 0.001)
-            batch = self._patiently(partial(self._fetch, self._max_messages, wait), deadline)
-            self._ready.extend(self._note(batch))
-            if self._end_comes_last():
-                return
-
-    def _wait(self, deadline: Deadline) -> float:
-        """Seconds for the next message; what is left of the time is for the last look at the end."""
-        seconds = FETCH_TIMEOUT if self._timeout is None else deadline.at_most(self._timeout) - SHORTEST_LOOK
-        if self.until.end_ns is not None:
-            left = (self.until.end_ns - timestamp_ns(dt.datetime.now(dt.timezone.utc))) / 1e9
-            seconds = min(seconds, max(left, 0.0) + 0.05)
-        return max(seconds, 0.001)
-
-    def _end(self) -> None:
-        self._done = True
-        if not self._source.ack_none:
-            nak_all([message.msg for message in self._ready], self.consumer.nc)
-        self._ready.clear()
-
-    def end(self, reason: errors.ConnectionClosed) -> None:
-        self._closed = reason
-
-    def hand_back(self) -> list[bytes]:
-        ready = [] if self._source.ack_none else [message.msg for message in tuple(self._ready)]
-        self._ready.clear()
-        return nak_frames(ready)
-
-    def close(self) -> None:
-        """End here, also while another thread waits for the next message; idempotent.
-
-        Where that thread asks the server and gets no answer, it gives back what there is, as soon as it hears of it.
-        """
-        waiting.check_turn(self._turn, "a finite read was used")
-        self._left.cancel()
-        if take_turn(self._turn, FLUSH_TIMEOUT):
-            try:
-                if self._closed is None:
-                    self._end()
-            finally:
-                self._turn.release()
-
-    def __enter__(self: F) -> F:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __reduce__(self) -> Any:
-        return engine_of(self.consumer.nc).refuse_pickle(self)
-
-
-class OrderedRead(_Read[M]):
-    """As FiniteRead, over an ordered consumer: every message once, in order, pre-buffered, without acks."""
 
     def __init__(
         self,
@@ -384,6 +112,15 @@ class OrderedRead(_Read[M]):
 
     def __iter__(self: R) -> R:
         return self
+
+    def __next__(self) -> M:
+        values = self._values
+        if values is None:
+            return self._read()  # type: ignore[return-value]
+        while True:
+            message = values.of(self._read())
+            if values.takes(message, partial(tell, self._on_error, "a finite read")):
+                return message  # type: ignore[return-value]
 
     def _read(self) -> JetStreamMsg:
         waiting.check_turn(self._turn, "a finite read was used")
@@ -454,4 +191,4 @@ class OrderedRead(_Read[M]):
         self.close()
 
 
-hints.given(FiniteRead, OrderedRead)
+hints.given(OrderedRead)
