@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,3 +43,12 @@ def test_a_checkout_finds_the_protocol_where_the_wheel_installs_it() -> None:
     link = ROOT / "jsclient" / "protocol"
     assert link.is_symlink()
     assert link.readlink() == Path("../protocol")
+
+
+def test_nothing_imports_the_folder_by_another_name() -> None:
+    """In a checkout `import protocol` finds the folder, too: its classes would exist twice."""
+    wrong = re.compile(r"^\s*(?:from|import) protocol\b", re.M)
+    for top in ("jsclient", "protocol", "tests", "tools"):
+        for path in (ROOT / top).rglob("*.py"):
+            if path.name != "test_wheel.py":
+                assert not wrong.search(path.read_text(encoding="utf-8")), path
