@@ -30,10 +30,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -41,7 +40,6 @@ import jsclient
 from jsclient import backup, coordination, groups, keyvalue, objectstore, services
 from jsclient.errors import JsClientError
 from jsclient.jetstream import Consumer, ConsumerConfig, ConsumerInfo, JetStream, StreamConfig
-from jsclient.jetstream.consuming import batches_ahead
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.protocol import ProtocolError
 from jsclient.system import SystemClient
@@ -182,9 +180,7 @@ class Calls:
     def batches(self) -> None:
         info = ConsumerInfo(stream_name="S", name="C", config=ConsumerConfig(ack_policy="explicit"))
         consumer = Consumer(self.js, "S", "C", info)
-        # The scripted server is near: without this nothing would ever be read ahead.
-        ahead = mock.patch.multiple(batches_ahead, FAR=0.0, BEGIN=0) if self.rng.random() < 0.8 else nullcontext()
-        with ahead, closing(consumer.batches(self.rng.randint(1, 3), timeout=TIMEOUT, heartbeat=0.0)) as batches:
+        with closing(consumer.batches(self.rng.randint(1, 3), timeout=TIMEOUT, heartbeat=0.0)) as batches:
             for batch in itertools.islice(batches, self.rng.randint(1, 10)):
                 for message in batch:
                     look(message)

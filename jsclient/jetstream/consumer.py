@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jsclient import checks, declared, errors, handlers, hints
@@ -16,7 +15,6 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
-from jsclient.jetstream.consuming.batches_ahead import BatchesAhead, may_read_ahead
 from jsclient.jetstream.consuming.consumer_source import ConsumerSource
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages
@@ -28,7 +26,6 @@ from jsclient.jetstream.consuming.pull_options import (
     FetchBytesDict,
     FetchDict,
     PullOptionsDict,
-    window_for,
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, check_number, terms_for
 from jsclient.jetstream.consuming.typed import Values, fetched, values_of, with_policy, with_values
@@ -295,30 +292,13 @@ class Consumer(Generic[M]):
     def batches(
         self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
     ) -> Generator[Batch[M], None, None]:
-        """Fetch after fetch for ever; each waits at most `timeout` seconds, and a batch may be empty. See `fetch`.
+        """Fetch after fetch, without an end. Each waits at most `timeout` seconds; a batch may be empty. See `fetch`.
 
-        Over a long line (a round trip of 5 ms or more) it is quicker than a loop of `fetch`, which waits a round trip
-        for every batch: the next batches are on their way while you work on one. That begins when you take four
-        batches in 16 round trips and ends with less than two. So much is read ahead as you take in that time (in 5 s
-        at most), growing fourfold from batch to batch; never more than 64,000 messages or 16 MiB. Near the server, and
-        while you work longer on a batch, nothing is asked for before you come for it, so `ack_wait` begins then. So it
-        is with `max_bytes` or timeout=0, with a handle made without info, and where nothing could be given back (ack
-        policy "none", `max_deliver` 1), too.
-
-        Leaving the loop gives back what was read ahead, as with `messages`.
+        The server sends a batch when you come for it, and `ack_wait` begins then. Each batch costs a round trip. Over
+        a long line `messages` is quicker, because it requests the next messages while you work.
         """
-        fetch: Any = partial(self.fetch, **options)
-        config = self._source.config
-        if config is None or not may_read_ahead(config) or options.get("max_bytes") or resolve(timeout, 1.0) == 0:
-            while True:
-                yield fetch(max_messages, timeout)
-        check_number(max_messages)
-        values = self._checked_values()
-        finish = partial(fetched, values=values, instrument=self.js.nc.options.instrumentation)
-        make = JetStreamMsg if values is None else values.maker()
-        window = window_for(options, config)
-        ahead = BatchesAhead(self._source, max_messages, timeout, window, fetch=fetch, finish=finish, make=make)
-        yield from ahead.each()
+        while True:
+            yield self.fetch(max_messages, timeout, **options)
 
     def consume(
         self, handler: Callable[[M], Any], *, workers: int = 1, **options: Unpack[PullOptionsDict]

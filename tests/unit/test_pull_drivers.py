@@ -9,8 +9,7 @@ import pytest
 from tests.pull_rig import Connection, Server, Source, some_stored
 
 from jsclient.jetstream.consuming import pump
-from jsclient.jetstream.consuming.batches_ahead import BatchesAhead
-from jsclient.jetstream.consuming.fetch import Batch, Ended, Fetch
+from jsclient.jetstream.consuming.fetch import Ended, Fetch
 from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_request import terms_for
@@ -75,34 +74,3 @@ def test_fetch(seed: int) -> None:
             assert not server.pulls
         assert seen == [each.sequence for each in left]
         assert not server.returned
-
-
-@every_seed
-def test_batches_ahead(seed: int) -> None:
-    """The line is long, or short, or is taken for the one or the other in turn."""
-    for number in range(seed, seed + 200):
-        r = random.Random(number)
-        left = some_stored(r, 1000)
-        server = Server(r, left, trouble=r.choice([0.0, 0.05]))
-        connection = Connection(server)
-        source: Any = Source(connection, "P")  # type: ignore[arg-type]
-        want, changes = r.choice([1, 2, 3, 10]), r.random() < 0.5
-        connection.round_trip = r.choice([0.0, 0.3])
-
-        def fetch(count: int, timeout: Any, source: Any = source) -> Batch[Any]:
-            return Fetch(source, count, terms_for(timeout, 0.0), JetStreamMsg, timeout=timeout).run()
-
-        options = PullOptions(max_bytes=r.choice([0, 5000]))
-        ahead = BatchesAhead(source, want, 5.0, options, fetch=fetch, finish=lambda batch, _: batch, make=JetStreamMsg)
-        seen: list[int] = []
-        for _ in range(len(left) // want):
-            batch = ahead.next()
-            assert (len(batch), batch.ended) == (want, Ended.COMPLETE), number
-            seen += [each.stream_seq for each in batch]
-            if changes and r.random() < 0.2:
-                connection.round_trip = 0.3 - connection.round_trip
-        assert seen == [each.sequence for each in left][: len(seen)], number
-        server.trouble = 0.0
-        ahead.close()
-        assert len(seen) + len(server.left) + len(server.returned) == len(left), number
-        assert not server.pulls

@@ -147,7 +147,7 @@ def fetch(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
 
 
 def batches(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
-    """Fetch after fetch, as a loop that the library knows of."""
+    """Fetch after fetch, as a loop of the library."""
     consumer, got = _consumer(nc, case), 0
     with timed:
         for messages in consumer.batches(case["params"]["batch"], timeout=10):

@@ -11,7 +11,7 @@ import attrs
 
 from jsclient.cancel import Cancel
 from jsclient.declared import declared
-from jsclient.durations import DEFAULT, MOST_SECONDS, Default, Timeout, plain, resolve, seconds_of
+from jsclient.durations import DEFAULT, MOST_SECONDS, Default, Timeout, plain, seconds_of
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
@@ -333,18 +333,6 @@ def bytes_of_a_pull(messages: int, size: int, config: ConsumerConfig | None) -> 
     if config.deliver_policy == "last_per_subject":
         return 0  # servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it
     return min(config.max_bytes or FETCH_BYTES, FETCH_BYTES)
-
-
-def window_for(given: FetchBatchesDict, config: ConsumerConfig | None) -> PullOptions:
-    """Options of the window under `batches()`, from those of its fetches."""
-    kept: PullOptionsDict = {}
-    for name in ("group", "min_pending", "min_ack_pending", "priority", "cancel"):
-        if name in given:
-            kept[name] = given[name]
-    found = options_for(kept, config)
-    beat = resolve(given.get("heartbeat", DEFAULT), found.seconds_between_heartbeats)
-    # One for a long timeout of a fetch may be too long for the pulls of the window.
-    return found if beat and beat > found.expires / 2 else attrs.evolve(found, heartbeat=beat or None)
 
 
 def _most_messages(config: ConsumerConfig) -> int:
