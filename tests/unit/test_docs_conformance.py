@@ -12,7 +12,7 @@ PAGE = ROOT / "tools" / "docs" / "pages" / "conformance.md"
 def covered(test: str) -> int:
     """How many cases the tests of a file are named after."""
     text = (ROOT / test).read_text(encoding="utf-8")
-    names = re.findall(r"^def test_[a-z]+((?:_\d{3})+)_", text, re.M)
+    names = re.findall(r"^def test_[a-z]+((?:_\d{3,4})+)_", text, re.M)
     return len({number for found in names for number in found.strip("_").split("_")})
 
 
