@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any
 
 
@@ -21,7 +21,6 @@ class KeyedQueue:
         self._waiting: dict[Hashable, deque[Any]] = {}  # a key is in here while it is busy or parked
         self._parked: list[tuple[float, int, Hashable, Any]] = []
         self._order = itertools.count()
-        self.backlog: int = 0
 
     def admit(self, key: Hashable, message: Any) -> bool:
         """A message has come. True: its key is free, handle it now (it is busy from here on); False: it was queued."""
@@ -30,14 +29,12 @@ class KeyedQueue:
             self._waiting[key] = deque()
             return True
         queue.append(message)
-        self.backlog += 1
         return False
 
     def done(self, key: Hashable) -> Any | None:
         """A message of the key is finished: the next one of this key, or None and the key is free."""
         queue = self._waiting[key]
         if queue:
-            self.backlog -= 1
             return queue.popleft()
         del self._waiting[key]
         return None
@@ -45,13 +42,11 @@ class KeyedQueue:
     def park(self, key: Hashable, message: Any, until: float) -> None:
         """The message of a busy key failed: it stays first in line, and its key waits until then."""
         heapq.heappush(self._parked, (until, next(self._order), key, message))
-        self.backlog += 1
 
     def due(self, now: float) -> tuple[Hashable, Any] | None:
         """A parked message that is due (its key is still busy), or None."""
         if self._parked and self._parked[0][0] <= now:
             _, _, key, message = heapq.heappop(self._parked)
-            self.backlog -= 1
             return key, message
         return None
 
@@ -59,20 +54,13 @@ class KeyedQueue:
         """When the first parked message may run."""
         return self._parked[0][0] if self._parked else None
 
-    def rest(self) -> Iterator[Any]:
-        """Every message that waits, in no particular order between keys."""
-        for _, _, _, message in list(self._parked):
-            yield message
-        for queue in list(self._waiting.values()):
-            yield from list(queue)
-
     def recall(self) -> list[Any]:
         """Take back everything that waits, and free the keys of parked messages; busy keys stay busy."""
-        rest = list(self.rest())
+        rest = [message for _, _, _, message in self._parked]
+        for queue in self._waiting.values():
+            rest += queue
+            queue.clear()
         for _, _, key, _ in self._parked:
             del self._waiting[key]
         self._parked.clear()
-        for queue in self._waiting.values():
-            queue.clear()
-        self.backlog = 0
         return rest
