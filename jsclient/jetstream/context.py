@@ -63,11 +63,9 @@ class JetStream(Publishing[V]):
     Watchers, listings, ordered reads and objects of many chunks then raise ImportPassesOneResponse.
 
     `timeout` is the default of API calls, in seconds, and `publish_timeout` that of `publish`, of batches and of what
-    buckets and stores write. `api_calls_at_once`: so many API calls wait for an answer at the same time, further ones
-    wait for their turn, within their timeouts (RequestTimeout with `sent=False`); None: no limit. `direct_get`: True
-    reads stored messages from any replica, False from the leader, None (default) as each stream allows.
-    `on_request(subject, payload)` and `on_response(subject, payload, headers)` see every API call, on the calling
-    thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
+    buckets and stores write. `direct_get`: True reads stored messages from any replica, False from the leader, None
+    (default) as each stream allows. `on_request(subject, payload)` and `on_response(subject, payload, headers)` see
+    every API call, on the calling thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
 
     With a `codec` (jsclient.codecs: JSON, MSGPACK, or an object with the two functions of Codec) every publish takes
     values as well, and `consumer.typed(Order)` reads with it. Bytes and text go out as they are. Without one, publish
@@ -124,7 +122,6 @@ class JetStream(Publishing[V]):
         api_prefix: str | None = None,
         timeout: float | dt.timedelta | None = API_TIMEOUT,
         publish_timeout: float | dt.timedelta | None = PUBLISH_TIMEOUT,
-        api_calls_at_once: int | None = None,
         direct_get: bool | None = None,
         on_request: RequestHook | None = None,
         on_response: ResponseHook | None = None,
@@ -148,7 +145,6 @@ class JetStream(Publishing[V]):
             domain=domain,
             prefix=api_prefix,
             timeout=plain_or_none(timeout),
-            at_once=api_calls_at_once,
             on_request=on_request,
             on_response=on_response,
         )

@@ -45,7 +45,6 @@ def test_counts_of_threads_and_permits(js: JetStream, count: int) -> None:
         for call in (
             lambda: consumer.consume(print, workers=count),
             lambda: WorkerPool(consumer, print, threads=count),
-            lambda: JetStream(js.nc, api_calls_at_once=count),
             lambda: service.add_endpoint("e", print, workers=count),
             lambda: Semaphore(leases, "x", count),
         ):

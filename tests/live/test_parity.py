@@ -193,53 +193,6 @@ def test_messages_of_batches_have_ids(js: JetStream) -> None:
         assert js.stream("S").get_last_msg("s.f").headers["Nats-Msg-Id"] == "fast"
 
 
-# --- API calls ------------------------------------------------------------------------------------------
-
-
-def test_api_calls_at_once_are_limited(server: NatsServer, js: JetStream) -> None:
-    under_way = most = 0
-    lock = threading.Lock()
-
-    def begins(*_: object) -> None:
-        nonlocal under_way, most
-        with lock:
-            under_way += 1
-            most = max(most, under_way)
-
-    def ends(*_: object) -> None:
-        nonlocal under_way
-        with lock:
-            under_way -= 1
-
-    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as far:
-        proxy.delay(0.02)
-        limited = JetStream(far, api_calls_at_once=2, on_request=begins, on_response=ends)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            assert all(pool.map(lambda _: limited.stream("S").cached_info, range(16)))
-        # The hook about a response runs after the turn was given on, so one more may have begun by then.
-        assert 1 <= most <= 4
-        one = JetStream(far, api_calls_at_once=1)
-        proxy.stall()
-
-        def ask() -> None:
-            with pytest.raises(errors.RequestTimeout):
-                one.account_info(timeout=2)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        permits: Any = one.api._permits
-        wait_until(permits.empty)  # its only turn is taken
-        with pytest.raises(errors.RequestTimeout) as caught:
-            one.account_info(timeout=0.1)
-        assert not caught.value.sent
-        thread.join(20)
-        proxy.resume()
-        one.account_info(timeout=20)
-    for wrong in (0, True, "many"):
-        with pytest.raises(errors.ConfigError):
-            JetStream(js.nc, api_calls_at_once=wrong)  # type: ignore[arg-type]
-
-
 # --- reading --------------------------------------------------------------------------------------------
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import queue
 import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import checks, handlers, waiting
+from jsclient import handlers, waiting
 from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, FOREVER, Deadline, Patience, Timeout, resolve
@@ -46,9 +45,6 @@ NO_LEADER: Final = 10008
 RETRY_WAIT: Final = 0.25
 """Seconds between two attempts of a read while the cluster has no leader; elections last 4 to 8 s."""
 
-TURN_SLICE: Final = 0.1
-"""Seconds between two looks, of a call that waits for its turn, whether the connection is still open."""
-
 SUBJECTS: Final = "state.subjects"
 """The listing with pages that hold an object instead of a list."""
 
@@ -72,17 +68,10 @@ class Api:
         domain: str | None = None,
         prefix: str | None = None,
         timeout: float | None = API_TIMEOUT,
-        at_once: int | None = None,
         on_request: RequestHook | None = None,
         on_response: ResponseHook | None = None,
     ) -> None:
         self.nc = nc
-        self._permits: queue.SimpleQueue[None] | None = None
-        if at_once is not None:
-            checks.threads(at_once, "api_calls_at_once")
-            self._permits = queue.SimpleQueue()
-            for _ in range(at_once):
-                self._permits.put(None)
         self._engine = engine_of(self.nc)
         self.prefix: str = names.api_prefix(domain, prefix)
         self.timeout: float | None = resolve(timeout, API_TIMEOUT)
@@ -164,31 +153,11 @@ class Api:
         if isinstance(timeout, Deadline) and timeout.expired():
             raise RequestTimeout(f"no time was left to ask {subject!r}", sent=False)
         deadline = Deadline.of(timeout, self.timeout)
-        permits = self._permits
-        if permits is not None:
-            self._take_turn(permits, subject, deadline)
-        try:
-            _trace(self.on_request, subject, payload)
-            message = self._read(subject, payload, deadline) if read else self._send(subject, payload, deadline, every)
-        finally:
-            if permits is not None:
-                permits.put(None)
+        _trace(self.on_request, subject, payload)
+        message = self._read(subject, payload, deadline) if read else self._send(subject, payload, deadline, every)
         if self.on_response is not None:
             _trace(self.on_response, subject, message.data, readable(message))
         return message
-
-    def _take_turn(self, permits: queue.SimpleQueue[None], subject: str, deadline: Deadline) -> None:
-        while True:
-            try:
-                waiting.get(permits, deadline.at_most(TURN_SLICE))
-            except queue.Empty:
-                engine = self._engine
-                engine.check_usable()
-                if deadline.expired():
-                    text = f"no turn came to ask {subject!r} within {deadline.seconds:g} s (api_calls_at_once)"
-                    raise RequestTimeout(f"{text}: this was not sent", sent=False) from None
-            else:
-                return
 
     def _read(self, subject: str, payload: bytes, deadline: Deadline) -> Msg:
         """Ask; again over the next link when one was lost, and once more when no answer came in a part of the time."""

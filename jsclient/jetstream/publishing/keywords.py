@@ -93,8 +93,6 @@ class JetStreamDict(PublishWindowDict, total=False):
         api_prefix: Instead of `domain`: the prefix of an imported API.
         timeout: Seconds of an API call that is given none of its own (5 by default).
         publish_timeout: Seconds for `publish`, batches, and what buckets and stores write (15 by default).
-        api_calls_at_once: So many API calls wait for an answer at once, further ones wait for their turn; default
-            None: no limit.
         direct_get: True reads stored messages from any replica, False from the leader; default None: as each stream
             allows.
         on_request: Called with subject and payload of every API request, on the calling thread.
@@ -107,7 +105,6 @@ class JetStreamDict(PublishWindowDict, total=False):
     api_prefix: str | None
     timeout: float | dt.timedelta | None
     publish_timeout: float | dt.timedelta | None
-    api_calls_at_once: int | None
     direct_get: bool | None
     on_request: Callable[[str, bytes], None] | None
     on_response: Callable[[str, bytes, Any], None] | None
