@@ -48,7 +48,12 @@ MOST_REPLIES: Final = 64 * 1024 * 1024
 class Call:
     """One question under way, and what its thread waits on: a ticket that gets the reply, or why none comes."""
 
-    __slots__ = ("answered", "counted", "frame", "goes_on", "reply", "several", "subject", "ticket", "token")
+    # Of the class, because most calls leave them as they are.
+    frame: Frame = b""
+    counted = 0  # in `messages_out`
+    answered = False  # the reader need bring it nothing more
+    several = False  # a second reply may be wanted, which its thread does not know before it has the first
+    goes_on = False  # it is
 
     def __init__(self, prefix: bytes, subject: str = "") -> None:
         self.token: bytes = nuid.new_token()
@@ -56,11 +61,6 @@ class Call:
         """The subject of its reply."""
         self.subject = subject
         self.ticket: waiting.Ticket[Any] = waiting.Ticket()
-        self.frame: Frame = b""
-        self.counted = 0  # in `messages_out`
-        self.answered = False  # the reader need bring it nothing more
-        self.several = False  # a second reply may be wanted, which its thread does not know before it has the first
-        self.goes_on = False  # it is
 
     @property
     def under_way(self) -> bool:
@@ -78,11 +78,7 @@ class Call:
 class ManyCall(Call):
     """One that takes replies until its thread ends it. The reader counts up what waits, the thread counts down."""
 
-    __slots__ = ("dropped", "received", "taken")
-
-    def __init__(self, prefix: bytes, subject: str) -> None:
-        super().__init__(prefix, subject)
-        self.received = self.taken = self.dropped = 0
+    received = taken = dropped = 0
 
     @property
     def under_way(self) -> bool:
@@ -110,8 +106,6 @@ class ManyCall(Call):
 
 class EachCall(Call):
     """Many questions at once: it takes one reply to each, the first one, and its thread is woken by the last."""
-
-    __slots__ = ("numbers", "replies")
 
     def __init__(self, prefix: bytes, count: int) -> None:
         super().__init__(prefix)
@@ -143,7 +137,7 @@ class Requests(ReplySink):
         self.sid: bytes = b""  # of the inbox
         self.sids: set[bytes] = set()  # the same, for the parser: answers are not held to max_payload
         self.answers: int = 0
-        self._served: Call | None = None  # the call that was answered last
+        self._served = b""  # the token of the call that was answered last
         self._cut = 0
         self._refusal: Callable[[], BaseException] | None = None
 
@@ -223,7 +217,8 @@ class Requests(ReplySink):
             self._encoder.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
             prefix = self._open_inbox()
         call = Call(prefix, subject)
-        call.several = may_go_on is not None
+        if may_go_on is not None:
+            call.several = True
         start = self._encoder.pub_start(subject, call.reply) if start is None else with_reply(start, call.reply)
         call.frame = Unkept(self._encoder.frame(start, payload, headers))
         sent = False
@@ -444,9 +439,8 @@ class Requests(ReplySink):
             cancel.leave(call)
         if not call.goes_on:
             under_way.pop(call.token, None)
-        if not call.answered and call.frame:
+        if not call.answered:
             self._take_back(call)  # it may have ended before it was sent
-        call.frame = b""  # `_served` may hold the call for long
         if under_way:
             link = self._engine.session.link
             if link is not None and (link.reading.lent or link.reading.lock._is_owned()):
@@ -494,7 +488,7 @@ class Requests(ReplySink):
                 continue
             self.answers += 1
             if call.answered:
-                self._served = call
+                self._served = call.token
             if alone or call.__class__ is not Call:
                 call.ticket.put(message)
             else:
@@ -512,7 +506,7 @@ class Requests(ReplySink):
 
     def all_served(self) -> bool:
         """Nobody waits but the request that was answered last, and may not have noticed yet."""
-        return all(call is self._served or call.goes_on for call in list(self.waiting.values()))
+        return all(call.token == self._served or call.goes_on for call in list(self.waiting.values()))
 
     def under_way(self) -> list[bytes]:
         """The tokens of the requests that have no answer yet."""
