@@ -1,6 +1,6 @@
 """JetStream for threads: streams, consumers and publishing over a jsclient Connection.
 
-Names are loaded when first used, so that a program that only publishes does not import the consumers.
+Names are loaded when first used, so a program that only publishes does not import the consumers.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = value  # found at once from now on, also where a submodule has the same name
+    globals()[name] = value  # found directly from now on, even if a submodule has the same name
     return value
 
 

@@ -1,10 +1,10 @@
-"""Advisories: what the server tells about streams and consumers, as typed events; and the trace of a message.
+"""Advisories: the server's reports about streams and consumers, as typed events.
 
     with js.advisories(MaxDeliveries, stream="ORDERS") as events:
         for event in events:
             bury(event.stream, event.stream_seq)
 
-Advisories are core messages: nobody keeps them for an absent client. For some that must not be missed, make a
+Advisories are core messages: the server does not keep them for an absent client. If you must not miss any, create a
 stream on `$JS.EVENT.ADVISORY.>` and decode its messages with `parse_advisory`.
 """
 
@@ -33,14 +33,14 @@ _TYPE: Final = "io.nats.jetstream."
 
 
 class Advisory(Wire, kw_only=True, frozen=True):
-    """Base of all events; kinds without a class of their own arrive as this, with everything in `raw`.
+    """Base of all events; kinds without their own class arrive as this, with everything in `raw`.
 
     Attributes:
         type: The kind of event, in the server's words.
         id: Unique id of the event.
         timestamp: When it happened, by the server's clock (UTC).
-        account: The account that it concerns; "" where the server does not say it.
-        domain: The JetStream domain; "" when there is none.
+        account: The account that it concerns; "" if the server does not name it.
+        domain: The JetStream domain; "" if there is none.
         raw: Everything the server sent, as plain values.
     """
 
@@ -84,11 +84,11 @@ class OfConsumer(Advisory, kw_only=True, frozen=True):
 
 
 class MaxDeliveries(OfConsumer, kw_only=True, frozen=True):
-    """A message was delivered max_deliver times and not acknowledged: the consumer will not deliver it again.
+    """A message was delivered max_deliver times without an ack, so the consumer will not deliver it again.
 
     Attributes:
         stream_seq: Sequence of the message in the stream.
-        deliveries: How often the message was delivered.
+        deliveries: Number of times that the message was delivered.
 
     It also has `stream`, `consumer` and the fields of `Advisory`.
     """
@@ -100,12 +100,12 @@ class MaxDeliveries(OfConsumer, kw_only=True, frozen=True):
 
 
 class MessageNaked(OfConsumer, kw_only=True, frozen=True):
-    """A message was given back with nak.
+    """A client returned a message with nak.
 
     Attributes:
         stream_seq: Sequence of the message in the stream.
         consumer_seq: Number of the delivery, counted by the consumer.
-        deliveries: How often the message was delivered.
+        deliveries: Number of times that the message was delivered.
 
     It also has `stream`, `consumer` and the fields of `Advisory`.
     """
@@ -123,8 +123,8 @@ class MessageTerminated(OfConsumer, kw_only=True, frozen=True):
     Attributes:
         stream_seq: Sequence of the message in the stream.
         consumer_seq: Number of the delivery, counted by the consumer.
-        deliveries: How often the message was delivered.
-        reason: What term(reason) said; "" without one.
+        deliveries: Number of times that the message was delivered.
+        reason: The reason given to `term`; "" without one.
 
     It also has `stream`, `consumer` and the fields of `Advisory`.
     """
@@ -138,11 +138,11 @@ class MessageTerminated(OfConsumer, kw_only=True, frozen=True):
 
 
 class ConsumerPaused(OfConsumer, kw_only=True, frozen=True):
-    """A consumer was paused (until `pause_until`), or goes on (`paused` is False). Server 2.11.
+    """A consumer was paused (until `pause_until`), or resumed (`paused` is False). Server 2.11.
 
     Attributes:
-        paused: True: it was paused; False: it goes on.
-        pause_until: Until when it is paused (UTC).
+        paused: True if it was paused; False if it was resumed.
+        pause_until: The end of the pause (UTC).
 
     It also has `stream`, `consumer` and the fields of `Advisory`.
     """
@@ -171,7 +171,7 @@ class ConsumerPinned(OfConsumer, kw_only=True, frozen=True):
 
     Attributes:
         group: The priority group.
-        pinned_id: Id of the client that is served now.
+        pinned_id: Id of the client that receives the messages now.
 
     It also has `stream`, `consumer` and the fields of `Advisory`.
     """
@@ -183,7 +183,7 @@ class ConsumerPinned(OfConsumer, kw_only=True, frozen=True):
 
 
 class ConsumerUnpinned(OfConsumer, kw_only=True, frozen=True):
-    """The pinned client of a priority group was let go; `reason` is "admin" or "timeout". Server 2.11.
+    """The pinned client of a priority group lost its pin; `reason` is "admin" or "timeout". Server 2.11.
 
     Attributes:
         group: The priority group.
@@ -204,9 +204,9 @@ class Peer(Wire, kw_only=True, frozen=True):
     Attributes:
         name: Name of the server.
         current: It has everything that the leader has.
-        offline: The leader believes it to be gone.
+        offline: The leader considers it to be gone.
         active: Seconds since the leader heard of it.
-        lag: Operations that it is behind.
+        lag: Number of operations that it is behind.
     """
 
     name: str = ""
@@ -299,7 +299,7 @@ class AckSample(OfConsumer, kw_only=True, frozen=True):
     Attributes:
         stream_seq: Sequence of the message in the stream.
         consumer_seq: Number of the delivery, counted by the consumer.
-        deliveries: How often the message was delivered.
+        deliveries: Number of times that the message was delivered.
         ack_time: Seconds from the delivery to the ack.
 
     It also has `stream`, `consumer` and the fields of `Advisory`.
@@ -669,13 +669,13 @@ _CLASSES: Final[tuple[type[Advisory], ...]] = (
     *(ClientDisconnected, AccountConnections, PeerRejected, PeerLinkInvalid, ServiceLatency),
 )
 KINDS: Final = {kind if kind.startswith("io.") else _TYPE + kind: cls for cls in _CLASSES for kind in cls._events}
-"""Kind of event, in the server's words -> its class."""
+"""Kind of event, in the server's words, -> its class."""
 
 E = TypeVar("E", bound=Advisory)
 
 
 def parse_advisory(data: bytes) -> Advisory:
-    """The event in the payload of an advisory; kinds that are not known become `Advisory`. Raises BadResponse."""
+    """The event in the payload of an advisory; unknown kinds become `Advisory`. Raises BadResponse."""
     plain = model_base.decode_json(data)
     if not isinstance(plain, dict) or not isinstance(plain.get("type"), str):
         raise BadResponse(f"not an advisory: {data[:80]!r}", data)
@@ -689,7 +689,7 @@ def parse_advisory(data: bytes) -> Advisory:
 class Advisories(Generic[E]):
     """A subscription to events: iterate, or `next(timeout)`; close it, or leave its `with` block. Thread-safe.
 
-    Made by `js.advisories()`. With a callback the events are handed to it on a worker thread instead.
+    You get one from `js.advisories()`. With a callback, a worker thread passes the events to it instead.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -720,7 +720,7 @@ class Advisories(Generic[E]):
             handlers.ran(self._callback(event))
 
     def _wanted(self, message: Msg) -> E | None:
-        """The event if it is of the kind asked for: some kinds share their subjects with others."""
+        """The event, if it is of the requested kind: some kinds share their subjects with others."""
         try:
             event = parse_advisory(message.data)
         except BadResponse as error:  # others may publish there, too
@@ -729,7 +729,7 @@ class Advisories(Generic[E]):
         return event if isinstance(event, self._kind) else None
 
     def next(self, timeout: Timeout = DEFAULT) -> E:
-        """The next event; raises TimedOut when none came in time."""
+        """The next event; raises TimedOut if none came in time."""
         while True:
             event = self._wanted(self._subscription.next(timeout))
             if event is not None:

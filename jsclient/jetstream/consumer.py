@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 class Consumer(Generic[M]):
-    """A pull consumer. Thread-safe; made by `create_consumer`, `consumer` and the like, never by hand.
+    """A pull consumer. Thread-safe. You get one from `create_consumer`, `consumer` and similar methods.
 
-    `js.consumer(stream, name, fetch_info=False)` makes one without a round trip: it then needs only the right to
+    `js.consumer(stream, name, fetch_info=False)` makes one without a round trip. It then only needs permission to
     publish to CONSUMER.MSG.NEXT and the ack subjects. `typed(Order)` is the same consumer with values in its messages.
 
     Attributes:
@@ -88,11 +88,11 @@ class Consumer(Generic[M]):
 
     @property
     def cached_info(self) -> ConsumerInfo | None:
-        """What the server said last; no round trip. None for a handle that never asked."""
+        """The last information from the server, without a round trip; None for a handle that never asked."""
         return self._source.info
 
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
-        """Ask the server. Expensive on servers with many consumers: do not poll. Raises ConsumerNotFound."""
+        """Request the current state. Do not poll: this is expensive with many consumers. Raises ConsumerNotFound."""
         return self._source.ask(timeout)
 
     # --- values -------------------------------------------------------------------------------------------
@@ -101,11 +101,13 @@ class Consumer(Generic[M]):
     def typed(self, type: type[T], *, on_bad: OnBad = "raise", dead_letter: str | None = None) -> Consumer[TypedMsg[T]]:
         """The same consumer, of messages with a `value` of a type: `orders = consumer.typed(Order)`. Sends nothing.
 
-        The codec of the JetStream object decodes values, JSON by default. `on_bad` says what becomes of a message that
-        cannot be decoded. "raise": you get it, and `msg.value` raises DecodeFailed. "skip": it is terminated, and you
-        do not get it. "reject": it is stored under `dead_letter`, then terminated, and you do not get it. The last two
-        report it to `on_error` of `messages`, `consume` and `fetch_each`; a fetch has it in
-        `Batch.skipped`. A WorkerPool treats such a message as one that its handler has rejected.
+        The codec of the JetStream object (JSON by default) decodes values. `on_bad` is the action for a message that
+        cannot be decoded. "raise": you get it, and `msg.value` raises DecodeFailed. "skip": the client terminates it,
+        and you do not get it. "reject": the client stores it under `dead_letter`, then terminates it, and you do not
+        get it.
+
+        "skip" and "reject" report the message to `on_error` of `messages`, `consume` and `fetch_each`; a fetch has it
+        in `Batch.skipped`. A WorkerPool treats such a message as one that its handler has rejected.
 
         Raises ConfigError for a consumer with `headers_only`, and for "reject" if the ack policy is not explicit.
         """
@@ -115,7 +117,7 @@ class Consumer(Generic[M]):
         return typed
 
     def _checked_values(self) -> Values[Any] | None:
-        """How messages become values; checked against the last known configuration."""
+        """The way in which messages become values, checked against the last known configuration."""
         values, config = self._values, self._source.config
         if values is None:
             return None
@@ -145,16 +147,16 @@ class Consumer(Generic[M]):
     ) -> Batch[M]:
         """Wait for `max_messages`, or `timeout` seconds (30 by default), whichever comes first.
 
-        timeout=0 takes only what is there; None waits for all of them. `no_wait_then=5`: what is there at once, or,
-        if nothing is, up to 5 s for the first message. What was received is always returned; if that is nothing and
-        something is wrong, the reason is raised (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...).
-        While a leader is elected it waits within its time. A `cancel` token ends it earlier (Cancelled). Each call is a
-        round trip: for many of them in a row over a long line take `batches`, which asks ahead.
+        timeout=0 takes only available messages; None waits for all of them. `no_wait_then=5` takes available messages,
+        or waits up to 5 s for the first one. A `cancel` token ends the wait earlier (Cancelled). During a leader
+        election it waits within its time. You always get received messages. If there are none and something is wrong,
+        it raises the reason (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...). Each call is a round
+        trip: over a long line use `messages`, which requests ahead.
 
-        `max_bytes` bounds the batch in bytes, too (0: no limit). A batch of many or large messages comes in several
-        pulls of 16 MiB, because a server ends a connection for which 64 MiB wait. `heartbeat` is the interval of the
-        server's signs of life (5 s, or half the timeout if that is less); `group`, `min_pending`, `min_ack_pending`
-        (server 2.11) and `priority` (2.12) are for priority groups: see PullOptions.
+        `max_bytes` bounds the batch in bytes, too (0: no limit). Many or large messages come in several pulls of 16
+        MiB, because a server ends a connection for which 64 MiB wait. `heartbeat` is the interval of the server's
+        heartbeats: by default 5 s for a timeout of 10 s or more, otherwise none. `group`, `min_pending`,
+        `min_ack_pending` (server 2.11) and `priority` (2.12) are for priority groups: see PullOptions.
         """
         check_number(max_messages)
         values = self._checked_values()
@@ -195,9 +197,9 @@ class Consumer(Generic[M]):
 
     @arguments
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch[M]:
-        """What is there now, up to `max_messages`; an empty batch when nothing is.
+        """The available messages, up to `max_messages`; an empty batch if there are none.
 
-        `timeout`: seconds that the server may take to say so (5, of which 1 without a sign of it), then ReadStalled.
+        `timeout`: seconds for the server's answer (5, but 1 if the server is silent). Then it raises ReadStalled.
         """
         within = resolve(timeout, NO_WAIT_TIMEOUT)
         if within is None or within >= NO_WAIT_TIMEOUT:
@@ -219,9 +221,9 @@ class Consumer(Generic[M]):
         max_messages: int | None = None,
         **options: Unpack[FetchBytesDict],
     ) -> Batch[M]:
-        """As `fetch`, limited by size: subjects, replies, headers and payloads together; `max_messages`, too, if given.
+        """As `fetch`, limited by the size of subjects, replies, headers and payloads, and by `max_messages` if given.
 
-        Raises MaxBytesExceeded when the next message alone is larger.
+        Raises MaxBytesExceeded if the next message alone is larger than `max_bytes`.
         """
         checks.positive(max_bytes, "max_bytes")
         limit, config = UNLIMITED_BATCH, self._source.config
@@ -231,9 +233,9 @@ class Consumer(Generic[M]):
         return self.fetch(limit, timeout, max_bytes=max_bytes, **options)
 
     def next(self, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> M:
-        """One message; waits at most `timeout` seconds (30 by default; 0: only what is there).
+        """One message. Waits at most `timeout` seconds (30 by default); with 0 it takes only an available message.
 
-        Raises NoMessages when none came in time: that is no failure. Options are those of `fetch`.
+        Raises NoMessages if none came in time, which is not a failure. It takes the options of `fetch`.
         """
         deadline = None
         while True:
@@ -242,7 +244,7 @@ class Consumer(Generic[M]):
                 return batch[0]
             if not batch.skipped:
                 raise errors.NoMessages(f"no message of {self} in time")
-            # Something was there and could not be decoded: what comes behind it, in the time that is left.
+            # There was a message that could not be decoded: take the next one, in the time that is left.
             deadline = deadline or self._deadline_of(timeout, options)
             timeout = 0 if deadline.expired() else deadline.remaining()
             options.pop("no_wait_then", None)
@@ -270,7 +272,7 @@ class Consumer(Generic[M]):
         return PullMessages(self._source, self._source.pull_options(options), self._checked_values())
 
     def __iter__(self) -> Iterator[M]:
-        """`for msg in consumer`: `messages()` with its defaults; leaving the loop gives back what was not taken."""
+        """`for msg in consumer` is `messages()` with its defaults; leaving the loop returns unread messages."""
         with self.messages() as messages:
             yield from messages
 
@@ -280,9 +282,10 @@ class Consumer(Generic[M]):
     ) -> Iterator[M]:
         """`fetch` as a stream: each message as it arrives, until there were `max_messages` or the time is over.
 
-        `timeout` seconds (30 by default) from the first step of the iteration on; None: until there were enough.
-        Leaving the loop early gives back what was not taken. Raises what `messages` raises. A
-        message that is left out (`on_bad`) counts as one of `max_messages`, and is reported to `on_error`.
+        The `timeout` in seconds (30 by default) begins with the first step of the iteration; None waits for
+        `max_messages`. If you leave the loop early, unread messages are returned to the server. It raises the same
+        errors as `messages`. A message that is left out (`on_bad`) counts as one of `max_messages`, and is reported to
+        `on_error`.
         """
         check_number(max_messages)
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
@@ -292,10 +295,10 @@ class Consumer(Generic[M]):
     def batches(
         self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
     ) -> Generator[Batch[M], None, None]:
-        """Fetch after fetch, without an end. Each waits at most `timeout` seconds; a batch may be empty. See `fetch`.
+        """An endless series of fetches. Each waits at most `timeout` seconds; a batch may be empty. See `fetch`.
 
-        The server sends a batch when you come for it, and `ack_wait` begins then. Each batch costs a round trip. Over
-        a long line `messages` is quicker, because it requests the next messages while you work.
+        The server sends a batch when you ask for it, and `ack_wait` begins then. Each batch costs a round trip. Over a
+        long line `messages` is quicker, because it requests the next messages while you work.
         """
         while True:
             yield self.fetch(max_messages, timeout, **options)
@@ -303,10 +306,10 @@ class Consumer(Generic[M]):
     def consume(
         self, handler: Callable[[M], Any], *, workers: int = 1, **options: Unpack[PullOptionsDict]
     ) -> ConsumeContext:
-        """Call `handler(msg)` for every message, in `workers` threads (1: in order, one after the other).
+        """Call `handler(msg)` for every message, in `workers` threads (1: in order, one at a time).
 
-        Acking is the handler's business. What it raises goes to `on_error` (or the log), and the worker goes on.
-        Options are those of `messages`.
+        The handler must ack. Exceptions of the handler go to `on_error` (or the log), and the worker continues. It
+        takes the options of `messages`.
         """
         from jsclient.jetstream.consuming.consume import ConsumeContext
 
@@ -317,15 +320,15 @@ class Consumer(Generic[M]):
     # --- the consumer itself ----------------------------------------------------------------------------------
 
     def delete(self, *, timeout: Timeout = DEFAULT) -> None:
-        """Delete it; whatever waits on it is told. Raises ConsumerNotFound."""
+        """Delete the consumer; readers that wait on it get ConsumerDeleted. Raises ConsumerNotFound."""
         consumer_requests.delete(self.js, self.stream_name, self.name, timeout=timeout)
 
     def pause(self, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> PauseState:
-        """Stop delivery until a point in time or for so many seconds (server 2.11); pulls wait meanwhile."""
+        """Stop delivery until a point in time or for a number of seconds (server 2.11); pulls wait meanwhile."""
         return consumer_requests.pause(self.js, self.stream_name, self.name, until, timeout=timeout)
 
     def resume(self, *, timeout: Timeout = DEFAULT) -> PauseState:
-        """End a pause (server 2.11); no error if there is none."""
+        """End a pause, if there is one (server 2.11)."""
         return consumer_requests.resume(self.js, self.stream_name, self.name, timeout=timeout)
 
     @arguments

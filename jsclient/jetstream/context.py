@@ -47,7 +47,7 @@ hints.wanted(globals(), "Consumer", "OrderedConsumer", "OrderedPushConsumer", "P
 
 
 class JetStream(Publishing[V]):
-    """JetStream of the connection's account, or of what `domain` or `api_prefix` reaches. Costs nothing to make.
+    """JetStream of the connection's account, or of what `domain` or `api_prefix` reaches. Making it sends nothing.
 
         with jsclient.connect("nats://127.0.0.1:4222") as nc:
             js = JetStream(nc)
@@ -58,22 +58,24 @@ class JetStream(Publishing[V]):
                 print(msg.subject, msg.data)
                 msg.ack()
 
-    `domain="hub"` talks to `$JS.hub.API`; `api_prefix="JS.acc@hub.API"` is for an API imported from another
-    account, which must export it with `response_type: stream`: the default, singleton, passes one message of each pull.
-    Watchers, listings, ordered reads and objects of many chunks then raise ImportPassesOneResponse.
+    `domain="hub"` uses `$JS.hub.API`. `api_prefix="JS.acc@hub.API"` is for an API imported from another account. That
+    account must export it with `response_type: stream`. The default, singleton, passes one message of each pull, so
+    watchers, listings, ordered reads and objects of many chunks raise ImportPassesOneResponse.
 
-    `timeout` is the default of API calls, in seconds, and `publish_timeout` that of `publish`, of batches and of what
-    buckets and stores write. `direct_get`: True reads stored messages from any replica, False from the leader, None
-    (default) as each stream allows. `on_request(subject, payload)` and `on_response(subject, payload, headers)` see
-    every API call, on the calling thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
+    `timeout` is the default of API calls, in seconds. `publish_timeout` is the default of `publish`, of batches and of
+    the writes of buckets and stores. `direct_get`: True reads stored messages from any replica, False from the leader,
+    None (default) as each stream allows. `on_request(subject, payload)` and `on_response(subject, payload, headers)`
+    see every API call, on the calling thread. The `publish_async_*` options are described in AsyncPublisher.
+    Thread-safe.
 
     With a `codec` (jsclient.codecs: JSON, MSGPACK, or an object with the two functions of Codec) every publish takes
-    values as well, and `consumer.typed(Order)` reads with it. Bytes and text go out as they are. Without one, publish
-    takes only these, and typed handles read JSON. For type checkers such an object is a `JetStream[Any]`.
+    values as well, and `consumer.typed(Order)` reads with it. Bytes and text go out unchanged. Without a codec, publish
+    takes only bytes and text, and typed handles read JSON. For type checkers a JetStream with a codec is a
+    `JetStream[Any]`.
 
     Attributes:
         nc: The connection.
-        codec: What `publish` writes values with; None takes bytes and text only.
+        codec: The codec with which `publish` writes values; None takes bytes and text only.
         domain: As given.
         direct_get: As given.
         publish_timeout: Seconds; as given.
@@ -155,7 +157,7 @@ class JetStream(Publishing[V]):
 
     @property
     def decodes_with(self) -> Codec:
-        """What values are read with: the codec that was given, else JSON."""
+        """The codec that reads values: the given one, else JSON."""
         return codecs.JSON if self.codec is None else self.codec
 
     def __repr__(self) -> str:
@@ -167,12 +169,12 @@ class JetStream(Publishing[V]):
     # --- account --------------------------------------------------------------------------------------------
 
     def account_info(self, *, timeout: Timeout = DEFAULT) -> AccountInfo:
-        """Use and limits of the account; raises JetStreamNotEnabled or JetStreamUnavailable where there is none."""
+        """Use and limits of the account; raises JetStreamNotEnabled or JetStreamUnavailable if it has no JetStream."""
         return self.api.request("INFO", None, AccountInfo, timeout=timeout, read=True)
 
     @arguments
     def api_level(self, *, timeout: Timeout = DEFAULT) -> int | None:
-        """The API level of the servers (0 before 2.11; 1 = 2.11, 2 = 2.12, 4 = 2.14, 5 = 2.15), None if not known."""
+        """The API level of the servers (0 before 2.11; 1 = 2.11, 2 = 2.12, 4 = 2.14, 5 = 2.15), None if unknown."""
         return self.capabilities.level(timeout)
 
     @arguments
@@ -187,9 +189,10 @@ class JetStream(Publishing[V]):
     ) -> Permissions:
         """The subjects that a user must be granted to do this through this domain or prefix; print it.
 
-        `uses`: "publish" (to `subjects`), "consume" (pull and ack through a handle made with `fetch_info=False`),
-        "info" (handles that ask), "ordered", "push" (on `deliver_subject`), "read" (stored messages), "manage"
-        (create, change, delete), "list". Without `consumer` all consumers of the stream are meant. Sends nothing.
+        `uses` takes "publish" (to `subjects`) and "consume" (pull and ack through a handle made with
+        `fetch_info=False`). It also takes "info" (handles that request information), "ordered", "push" (on
+        `deliver_subject`), "read" (stored messages), "manage" (create, change, delete) and "list". Without `consumer`
+        the result covers all consumers of the stream. Sends nothing.
         """
         inboxes = self.nc.options.inbox_prefix
         return required_permissions(self.api.prefix, inboxes, stream, consumer, uses, tuple(subjects), deliver_subject)
@@ -221,11 +224,11 @@ class JetStream(Publishing[V]):
         consumer: str | None = None,
         callback: Callable[[Any], Any] | None = None,
     ) -> Advisories[Any]:
-        """Subscribe to what the server tells about streams and consumers; see jsclient.jetstream.advisories.
+        """Subscribe to the server's events about streams and consumers; see jsclient.jetstream.advisories.
 
         `kind` is a class of events (default: all), such as MaxDeliveries; `stream` and `consumer` narrow it.
 
-        With a `callback` a thread of its own calls that for every event; by default you iterate.
+        With a `callback` a worker thread of the connection calls it for every event; by default you iterate.
         """
         return Advisories(self.nc, kind, stream=stream, consumer=consumer, callback=callback)
 
@@ -242,9 +245,9 @@ class JetStream(Publishing[V]):
     ) -> Stream:
         """Create a stream; the same configuration again is fine, another one raises StreamNameInUse.
 
-        `pedantic` makes the server refuse what it would otherwise adjust (server 2.11).
+        `pedantic` makes the server refuse settings that it would otherwise adjust (server 2.11).
 
-        `fields` are those of StreamConfig.
+        `fields` are the fields of StreamConfig.
         """
         config = given(StreamConfig, config, fields)
         return self._handle(self.put_stream("CREATE", config, pedantic=pedantic, timeout=timeout))
@@ -261,10 +264,10 @@ class JetStream(Publishing[V]):
     ) -> Stream:
         """Replace the whole configuration of a stream; raises StreamNotFound.
 
-        Start from `stream.info().config.replace(...)`: then settings of a newer server that this client does not know
-        go back as they came (`config.extra`), unless `drop_unknown`.
+        Start from `stream.info().config.replace(...)`. Settings of a newer server that this client does not know then
+        go back unchanged (`config.extra`), unless you pass `drop_unknown`.
 
-        `fields` are those of StreamConfig.
+        `fields` are the fields of StreamConfig.
         """
         config = given(StreamConfig, config, fields)
         info = self.put_stream("UPDATE", config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout)
@@ -281,7 +284,7 @@ class JetStream(Publishing[V]):
     ) -> Stream:
         """Replace the configuration of a stream, or create it.
 
-        `fields` are those of StreamConfig.
+        `fields` are the fields of StreamConfig.
         """
         config = given(StreamConfig, config, fields)
         timeout = Deadline.of(timeout, self.api.timeout)
@@ -293,9 +296,9 @@ class JetStream(Publishing[V]):
     def get_or_create_stream(
         self, config: StreamConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[StreamConfigDict]
     ) -> Stream:
-        """The existing stream of that name as it is, else a new one with this configuration.
+        """The existing stream of that name, unchanged, else a new one with this configuration.
 
-        `fields` are those of StreamConfig.
+        `fields` are the fields of StreamConfig.
         """
         config = given(StreamConfig, config, fields)
         timeout = Deadline.of(timeout, self.api.timeout)
@@ -306,7 +309,7 @@ class JetStream(Publishing[V]):
             pass
         try:
             return self.create_stream(config, timeout=timeout)
-        except StreamNameInUse:  # somebody else was faster
+        except StreamNameInUse:  # another client was faster
             return self.stream(config.name, timeout=timeout)
 
     def put_stream(
@@ -352,16 +355,16 @@ class JetStream(Publishing[V]):
 
     @arguments
     def stream_names(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[str]:
-        """Names of all streams, or of those that take a subject; page by page as you iterate.
+        """Names of all streams, or of the streams that take a subject; page by page as you iterate.
 
-        `timeout` bounds all of it; by default each page (1,024 names) has the time of an API call. Raises
-        ListingIncomplete when the pages do not fit together, or servers of a cluster do not answer.
+        `timeout` bounds the complete listing; by default each page (1,024 names) has the time of an API call. Raises
+        ListingIncomplete if the pages do not fit together, or if servers of a cluster are silent.
         """
         return self.api.items("STREAM.NAMES", "streams", _by_subject(subject), timeout=timeout)
 
     @arguments
     def streams(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[StreamInfo]:
-        """Infos of all streams, or of those that take a subject; page by page (256) as you iterate."""
+        """Information about all streams, or those that take a subject; page by page (256) as you iterate."""
         found = self.api.items("STREAM.LIST", "streams", _by_subject(subject), timeout=timeout)
         return (model_base.from_wire(plain, StreamInfo) for plain in found)
 

@@ -21,20 +21,20 @@ from jsclient.protocol.errors import BAD_JSON
 
 
 class CounterEntry(NamedTuple):
-    """What a stream stores of one counter."""
+    """One counter as a stream stores it."""
 
     subject: str
     value: int
     seq: int
     """Sequence of the message that has it."""
     sources: dict[str, dict[str, int]]
-    """Of a counter that aggregates other streams: stream -> subject -> value there."""
+    """For a counter that aggregates other streams: stream -> subject -> value there."""
 
 
 class Counters:
-    """The counters of one stream; thread-safe. Costs nothing to make.
+    """The counters of one stream; thread-safe. Making it sends nothing.
 
-    Raises ConfigError for a stream that is known to have no counters (`allow_msg_counter`).
+    Raises ConfigError if the cached information shows that the stream has no counters (`allow_msg_counter`).
 
     Attributes:
         stream: The stream that holds the counters.
@@ -54,9 +54,10 @@ class Counters:
         self.stream = stream
 
     def add(self, subject: str, increment: int = 1, *, timeout: Timeout = DEFAULT) -> int:
-        """Add to a counter (a negative number subtracts) and return its new value; raises as `publish` does.
+        """Add `increment` to a counter (a negative one subtracts) and return the new value; raises as `publish` does.
 
-        PublishUnknown means that it may have been added: an increment has no id by which a repetition is known.
+        PublishUnknown means that the server may have added it. Increments have no message id, so a retry may count
+        twice.
         """
         ack = self.stream.js.publish(subject, incr=increment, timeout=timeout)
         if ack.val is None:
@@ -64,12 +65,11 @@ class Counters:
         return int(ack.val)
 
     def load(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> int:
-        """The value of a counter; MessageNotFound where nothing was ever added. `direct` as in
-        `Stream.get_last_msg`."""
+        """The value of a counter; raises MessageNotFound for a new one. `direct`: see `Stream.get_last_msg`."""
         return self.get(subject, direct=direct, timeout=timeout).value
 
     def get(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> CounterEntry:
-        """A counter with what it is made of; raises as `load` does."""
+        """A counter with its sources; raises as `load` does."""
         return _entry(self.stream.get_last_msg(subject, direct=direct, timeout=timeout))
 
     def get_all(self, *subjects: str, timeout: Timeout = DEFAULT) -> Iterator[CounterEntry]:
@@ -97,7 +97,7 @@ def counter_value(msg: Any) -> int:
 
 
 def counter_sources(msg: Any) -> dict[str, dict[str, int]]:
-    """What a counter aggregated from other streams is made of: stream name -> subject -> value there."""
+    """The parts of a counter aggregated from other streams: stream name -> subject -> value there."""
     text = msg.headers.get(names.COUNTER_SOURCES)
     if text is None:
         return {}

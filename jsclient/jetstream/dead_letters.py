@@ -34,7 +34,7 @@ _DROPPED: Final = "Nats-"
 """Headers with this prefix mean something to the server that stores the dead letter (ids, TTL, expectations)."""
 
 LOST: Final = "Dead-Letter-Lost"
-"""In a letter without payload: the message was gone before the letter could be stored."""
+"""Marks a letter without payload: the message was gone before the letter could be stored."""
 
 MAX_REASON: Final = 500
 
@@ -69,7 +69,7 @@ def letter_of(js: JetStream, message: JetStreamMsg, reason: str, deliveries: int
         meta = message.metadata
         seq, time_ns = meta.stream_seq, meta.timestamp_ns
     except errors.NotJetStreamMessage:
-        return headers, None  # an account import rewrote the ack subject: where it comes from is not known
+        return headers, None  # an account import rewrote the ack subject: its origin is unknown
     headers[STREAM] = meta.stream
     headers[CONSUMER] = meta.consumer
     headers[SEQUENCE] = str(seq)
@@ -79,7 +79,7 @@ def letter_of(js: JetStream, message: JetStreamMsg, reason: str, deliveries: int
 
 
 def deliveries_of(message: JetStreamMsg) -> int | None:
-    """Its number of deliveries; None where an account import rewrote the ack subject."""
+    """Its number of deliveries; None if an account import rewrote the ack subject."""
     try:
         return message.num_delivered
     except errors.NotJetStreamMessage:
@@ -90,7 +90,7 @@ def deliveries_of(message: JetStreamMsg) -> int | None:
 
 
 def domain_of(js: JetStream) -> str:
-    """The domain that `js` reaches, `_` where there is none; for an API of another account its prefix."""
+    """The domain that `js` reaches, `_` if there is none; for an API of another account its prefix."""
     prefix = js.api.prefix[:-1]
     if prefix == "$JS.API":
         return js.nc.server_info.domain or "_"
@@ -112,7 +112,7 @@ def origin_id(domain: str, stream: str, consumer: str, sequence: int, stored: in
 
 
 def microseconds(moment: dt.datetime | None) -> int:
-    """A server's time as a part of an id; 0 where the server does not give one."""
+    """A server's time as a part of an id; 0 if the server does not give one."""
     return 0 if moment is None else timestamp_ns(moment) // 1000
 
 
@@ -124,8 +124,8 @@ def store(
 ) -> PubAck:
     """Store a letter and wait for the PubAck; raises what `publish` raises.
 
-    An ack with `duplicate` tells only that the stream has seen the id. The letter is stored again under
-    another id unless the stored message is this letter.
+    An ack with `duplicate` only means that the stream has seen the id. Unless the stored message is this letter, the
+    letter is stored again under another id.
     """
     deadline = Deadline.of(timeout, js.publish_timeout)
     ack = js.publish(subject, data, headers=headers, msg_id=message_id, timeout=deadline)
@@ -137,7 +137,8 @@ def store(
 def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, deliveries: int) -> PubAck:
     """Store the letter of a message that a pool gives up, and wait for the PubAck; raises what `publish` raises.
 
-    A message that came without its payload is read from its stream, `lost` if that has it no more. PayloadMissing.
+    A message that came without its payload is read from its stream. If the stream no longer has it, the letter gets the
+    header `LOST`. Raises PayloadMissing.
     """
     deadline = Deadline(PATIENCE)
     headers, message_id = letter_of(js, message, reason, deliveries)
@@ -196,7 +197,7 @@ class Looks:
         self._running = False
 
     def add(self, call: Callable[[], None]) -> None:
-        """Call it soon; raises NoThread or MemoryError if it cannot be."""
+        """Call it soon; raises NoThread or MemoryError if that is impossible."""
         with self._lock:
             self._calls.append(call)
             if self._running:
@@ -224,7 +225,7 @@ class Looks:
 
 
 def headers_of(message: JetStreamMsg) -> list[tuple[str, str]]:
-    """Those of the publisher that may be published again: what is broken must not keep it out of the dead letters."""
+    """The publisher's headers that can be published again. Broken headers must not prevent a dead letter."""
     try:
         pairs = message.headers.sendable().items()
     except Exception:

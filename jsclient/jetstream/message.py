@@ -1,8 +1,7 @@
 """A message that a consumer delivered: the ack family and the metadata of the ack subject.
 
-Hot path: a fetch of 1,000 makes 1,000 of these, so a message is a Struct outside the garbage collector around
-the wire message (51 ns), everything else is decoded when asked for, and the guard against acking twice costs
-nothing until it is used.
+Hot path: a fetch of 1,000 makes 1,000 of these. So a message is a Struct outside the garbage collector around the wire
+message (51 ns). It decodes everything else on demand. The guard against acking twice costs nothing until it is used.
 """
 
 from __future__ import annotations
@@ -32,8 +31,10 @@ _TERM_REASON_SINCE: Final = (2, 10, 4)
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """What the ack subject tells about a delivered message. Its parts are decoded when they are asked for: most
-    programs ask for one or two of the eight. A value: compared, hashed and pickled by its parts."""
+    """The information in the ack subject of a delivered message, decoded at each access.
+
+    Most programs use one or two of the eight parts. Metadata is a value: compared, hashed and pickled by its parts.
+    """
 
     _tokens: list[bytes]  # nine: $JS ACK <stream> <consumer> <delivered> <sseq> <cseq> <ts> <pending>
     _domain: bytes = b""
@@ -61,7 +62,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def consumer_seq(self) -> int:
-        """Number of the delivery, counted by the consumer."""
+        """Number of this delivery, as the consumer counts deliveries."""
         return _number_in(self._tokens, 6)
 
     @property
@@ -71,22 +72,22 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def num_pending(self) -> int:
-        """Messages of this consumer that were not delivered yet when this one was sent."""
+        """Messages that the consumer had still to deliver when it sent this one."""
         return _number_in(self._tokens, 8)
 
     @property
     def timestamp_ns(self) -> int:
-        """When the stream stored it: nanoseconds since 1970, exact."""
+        """The exact time at which the stream stored the message, in nanoseconds since 1970."""
         return _number_in(self._tokens, 7)
 
     @property
     def timestamp(self) -> dt.datetime:
-        """The same as an aware UTC datetime, cut to microseconds."""
+        """The time at which the stream stored the message, as an aware UTC datetime cut to microseconds."""
         return _EPOCH + dt.timedelta(microseconds=self.timestamp_ns // 1000)
 
     @property
     def domain(self) -> str:
-        """JetStream domain; "" when there is none."""
+        """The JetStream domain; "" if there is none."""
         try:
             return self._domain.decode()
         except ValueError:
@@ -120,10 +121,10 @@ def _not_of_a_consumer(reply: object) -> NotJetStreamMessage:
 def parse_ack_subject(raw: bytes | None) -> Metadata:
     """Metadata from the reply of a delivered message; raises NotJetStreamMessage for any other subject.
 
-    v1 has 9 tokens, `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`; v2 (server 2.14 with
-    its feature flag) has 11 or more, with domain (`_`: none) and account hash before the stream. Positions past
-    the eleventh are the server's own. ADR-15, and the parser of nats.go: 10 tokens are neither. What stands in the
-    place of a number is looked at when it is asked for, and then raises the same.
+    v1 has 9 tokens, `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`. v2 (server 2.14 with its
+    feature flag) has 11 or more, with domain (`_` for none) and account hash before the stream. Tokens after the
+    eleventh belong to the server. ADR-15 and the parser of nats.go agree that 10 tokens are neither. A number is
+    checked at its first access, which then raises the same error.
     """
     if raw is not None and raw.startswith(_ACK_PREFIX):
         tokens = raw.split(b".")
@@ -136,7 +137,7 @@ def parse_ack_subject(raw: bytes | None) -> Metadata:
 
 
 def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
-    """(consumer, consumer sequence, stream sequence) of an ack subject: the part that ordered consumers check."""
+    """(consumer, consumer sequence, stream sequence) of an ack subject, which ordered consumers check."""
     if raw is not None:
         tokens = raw.split(b".", 10)
         count = len(tokens)
@@ -150,13 +151,13 @@ def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
 class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     """One delivered message. Any thread may ack it; of several threads exactly one succeeds.
 
-    `ack`, `nak`, `term` and `in_progress` are coalesced publishes: they return at once and leave with the next
-    write, within three milliseconds, and before any call of ours that waits. They survive a lost connection. None
-    of them tells whether the server got it: `double_ack` does. Even a confirmed ack does not survive a crash of the
-    server in every case, so a message may come again: make processing idempotent.
+    `ack`, `nak`, `term` and `in_progress` are coalesced publishes. They return immediately and leave with the next
+    write: within three milliseconds, and before any call of the client that waits. They survive a lost connection. Only
+    `double_ack`, `double_nak` and `double_term` wait until the server confirms. Even a confirmed ack can be lost if the
+    server crashes, so a message may be redelivered: make processing idempotent.
 
     Attributes:
-        msg: The wire message below.
+        msg: The underlying wire message.
         connection: The connection over which it came, and over which its acks go.
 
     Options of several methods:
@@ -188,20 +189,22 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         return self.msg.data
 
     def json(self) -> Any:
-        """The payload as JSON: dict, list, str, number ...; raises DecodeFailed, and PayloadMissing if the consumer
-        has `headers_only`."""
+        """The payload as JSON: dict, list, str, number ...
+
+        Raises DecodeFailed, and PayloadMissing if the consumer has `headers_only`.
+        """
         if not self.msg.data and lacks_payload(self.msg):
             raise missing(self)
         return codecs.from_json(self.msg.data, self.subject, sequence_of(self))
 
     @property
     def headers(self) -> protocol.Headers:
-        """Empty when the message has none; decoded at every access."""
+        """The headers, decoded at every access; empty if the message has none."""
         return self.msg.headers
 
     @property
     def metadata(self) -> Metadata:
-        """Parsed once. Raises NotJetStreamMessage where an account import rewrote the ack subject; acks still work."""
+        """Parsed once. Raises NotJetStreamMessage if an account import rewrote the ack subject; acks still work."""
         known = self._metadata
         if known is None:
             known = self._metadata = parse_ack_subject(self.msg.raw_reply)
@@ -209,7 +212,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     @property
     def stream_seq(self) -> int:
-        """`metadata.stream_seq`, for a third of what the metadata cost."""
+        """`metadata.stream_seq`, at a third of the cost of the metadata."""
         raw = self.msg.raw_reply
         if raw is not None and raw.startswith(_ACK_PREFIX):
             tokens = raw.split(b".", 9)
@@ -219,7 +222,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     @property
     def num_delivered(self) -> int:
-        """`metadata.num_delivered`, as cheap: 1 for the first delivery."""
+        """`metadata.num_delivered`, as cheap as `stream_seq`: 1 for the first delivery."""
         raw = self.msg.raw_reply
         if raw is not None and raw.startswith(_ACK_PREFIX):
             tokens = raw.split(b".", 9)
@@ -235,13 +238,13 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     @property
     def is_acked(self) -> bool:
-        """True once acked, naked or terminated through this object."""
+        """True after an ack, nak or term through this object."""
         return not hasattr(self, "_open")
 
     # --- the ack family ---------------------------------------------------------------------------------
 
     def ack(self) -> None:
-        """Done: the message must not come again. Raises MsgAlreadyAcked, MsgNoReply, ConnectionClosed."""
+        """Done: the server must not redeliver it. Raises MsgAlreadyAcked, MsgNoReply, ConnectionClosed."""
         reply = self.msg.raw_reply
         if not reply:
             _no_reply()
@@ -259,14 +262,14 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     def double_ack(self, timeout: Timeout = DEFAULT) -> None:
         """Ack and wait (5 s by default) until the server confirms it.
 
-        Raises RequestTimeout when no confirmation came: it may or may not be acked, and may be acked again.
-        Raises NoResponders when nobody takes the ack (the consumer was deleted, or has no leader at the moment), and
-        StaleDelivery when the server has crashed since and forgotten that it delivered this copy.
+        Raises RequestTimeout if no confirmation came: the message may or may not be acked, and you may ack it again.
+        Raises NoResponders if no server takes the ack: the consumer was deleted, or has no leader at the moment. Raises
+        StaleDelivery if the server has crashed since and forgotten that it delivered this copy.
         """
         self._confirm(ACK, timeout)
 
     def nak(self, delay: float | dt.timedelta | None = None) -> None:
-        """Not done: deliver it again, at once or after `delay` seconds. A consumer's backoff does not apply."""
+        """Not done: redeliver it immediately, or after `delay` seconds. A consumer's backoff does not apply."""
         self._finish(nak_body(delay))
 
     def double_nak(self, delay: float | dt.timedelta | None = None, *, timeout: Timeout = DEFAULT) -> None:
@@ -274,8 +277,10 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         self._confirm(nak_body(delay), timeout)
 
     def term(self, reason: str | None = None) -> None:
-        """Give up: never deliver it again. A reason goes into the advisory (server 2.10.4; NotSupported below, because
-        the server would ignore the whole ack)."""
+        """Give up: never deliver it again. A reason goes into the advisory.
+
+        A reason needs server 2.10.4. An older one would ignore the complete ack, so the call raises NotSupported.
+        """
         self._finish(self._term_body(reason))
 
     def double_term(self, reason: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
@@ -283,7 +288,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         self._confirm(self._term_body(reason), timeout)
 
     def in_progress(self) -> None:
-        """Still working: restart the server's ack_wait clock. May be repeated."""
+        """Still working: restart the server's ack_wait clock. You can call it repeatedly."""
         if not hasattr(self, "_open"):
             _already()
         self._post(IN_PROGRESS)
@@ -291,8 +296,8 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     def ack_next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
         """Ack and ask for the next message in one frame; waits at most `timeout` seconds (30 by default) for it.
 
-        Raises NoMessages when none came in time; where the server did not even say that, this message may be acked
-        again. For consumers that have one message in flight.
+        Raises NoMessages if none came in time. If the server did not answer at all, you may ack this message again. For
+        consumers that have one message in flight.
         """
         from jsclient.jetstream.consuming.fetch import next_after
 
@@ -302,7 +307,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     # --- helpers ----------------------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """For layers above: this ack is the one, as `release` takes back. Raises MsgAlreadyAcked, MsgNoReply."""
+        """For layers above: reserve the only ack; `release` undoes it. Raises MsgAlreadyAcked, MsgNoReply."""
         if not self.msg.raw_reply:
             _no_reply()
         try:
@@ -363,7 +368,7 @@ else:
 
 
 def sequence_of(message: JetStreamMsg) -> int | None:
-    """Its sequence in the stream; None where an account import rewrote the ack subject."""
+    """Its sequence in the stream; None if an account import rewrote the ack subject."""
     try:
         return message.stream_seq
     except NotJetStreamMessage:

@@ -45,14 +45,15 @@ hints.wanted(globals(), "Consumer", "JetStream", "OrderedConsumer", "OrderedPush
 
 
 class Stream:
-    """A stream by name. Making a handle costs nothing and checks nothing; `js.stream()` asks the server.
+    """A stream by name. Making a handle sends nothing; `js.stream()` asks the server.
 
-    Thread-safe. `cached_info` is what the server said last to this handle, None if it was not asked.
+    Thread-safe. `cached_info` is the last information that this handle received from the server, None if it never
+    asked.
 
     Attributes:
         js: The JetStream object that it was made with.
         name: Its name.
-        cached_info: The last answer of the server to this handle; None if it was not asked.
+        cached_info: The last answer of the server to this handle; None if it never asked.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -88,12 +89,12 @@ class Stream:
     def info(
         self, *, deleted_details: bool = False, subjects_filter: str | None = None, timeout: Timeout = DEFAULT
     ) -> StreamInfo:
-        """Ask the server; on request with the deleted sequences, and with the messages of each matching subject.
+        """Ask the server; on request with the deleted sequences, and with the message count of each matching subject.
 
-        All pages of subjects are read into one info; for many subjects see `subjects()`, which is lazy.
+        The client reads all pages of subjects into one result. For many subjects see `subjects()`, which is lazy.
 
-        `deleted_details`: with the sequences of deleted messages. `subjects_filter`: with the subjects that match it
-        and how many messages each has; None (default): without.
+        `deleted_details`: with the sequences of deleted messages. `subjects_filter`: with the matching subjects and the
+        number of messages of each; None (default) leaves subjects out.
         """
         request: dict[str, Any] = {}
         if deleted_details:
@@ -120,7 +121,7 @@ class Stream:
 
     @arguments
     def subjects(self, subjects_filter: str = ">", *, timeout: Timeout = DEFAULT) -> Iterator[tuple[str, int]]:
-        """Subjects of stored messages and how many there are of each, page by page (100,000) as you iterate.
+        """Subjects of stored messages and the number of messages of each, page by page (100,000) as you iterate.
 
         `subjects_filter`: only those that match it; wildcards are allowed.
         """
@@ -136,9 +137,9 @@ class Stream:
         keep: int | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Remove messages and return how many: all, those of a subject, those before `seq`, or all but the last `keep`.
+        """Remove messages and return their number: all, those on `subject`, before `seq`, or all but the last `keep`.
 
-        `seq` itself stays. `seq` and `keep` exclude each other.
+        The message at `seq` itself stays. `seq` and `keep` exclude each other.
         """
         if seq is not None and keep is not None:
             raise ConfigError("purge: seq and keep exclude each other")
@@ -158,7 +159,7 @@ class Stream:
         return answer.purged
 
     def seal(self, *, timeout: Timeout = DEFAULT) -> StreamInfo:
-        """Close the stream for good: nothing can be stored, deleted or purged any more. Cannot be undone."""
+        """Close the stream permanently: nothing can be stored, deleted or purged any more. This cannot be undone."""
         timeout = Deadline.of(timeout, self.js.api.timeout)
         current = self.info(timeout=timeout).config
         info = self.js.put_stream("UPDATE", current.replace(sealed=True), timeout=timeout)
@@ -175,8 +176,8 @@ class Stream:
     def step_down(self, *, to: str | None = None, timeout: Timeout = DEFAULT) -> StreamInfo:
         """Make the leader of the stream stop leading, and return when another server leads.
 
-        `to`: the server that shall lead (server 2.11). Raises TimedOut if no change was seen within `timeout` (5 s by
-        default). The change may still follow.
+        `to`: the server that is to lead (server 2.11). Raises TimedOut if the client saw no change within `timeout` (5
+        s by default). The change may still follow.
         """
         from jsclient.jetstream.api import leadership
 
@@ -187,10 +188,11 @@ class Stream:
 
     @arguments
     def remove_peer(self, server: str, *, timeout: Timeout = DEFAULT) -> StreamInfo:
-        """Take the stream away from a server, and return when that server holds it no more.
+        """Take the stream away from a server, and return when that server no longer holds it.
 
-        Another server of the cluster takes the place. `info().cluster` shows when it is `current`. Raises PeerNotFound
-        for a server that does not hold the stream, ConfigError for a stream of one replica, TimedOut as `step_down`.
+        Another server of the cluster takes its place. `info().cluster` shows when the new server is `current`. Raises
+        PeerNotFound for a server that does not hold the stream, ConfigError for a stream of one replica, and TimedOut
+        as `step_down` does.
         """
         from jsclient.jetstream.api import leadership
 
@@ -205,8 +207,8 @@ class Stream:
     ) -> RawStreamMsg:
         """The message at `seq`; with `subject`, the first one at or after `seq` with a subject that matches.
 
-        `direct=True` reads from any replica or mirror (cheap, may be a moment behind), False from the leader;
-        None takes what the JetStream object says, else what the stream allows. Raises MessageNotFound.
+        `direct=True` reads from any replica or mirror (cheap, may be a moment behind), False from the leader. None
+        follows `direct_get` of the JetStream object, or else what the stream allows. Raises MessageNotFound.
         """
         request = _request(seq, subject)
         timeout = Deadline.of(timeout, self.js.api.timeout)
@@ -237,9 +239,10 @@ class Stream:
     def get_first_msg(
         self, start_time: dt.datetime, *, subject: str | None = None, timeout: Timeout = DEFAULT
     ) -> RawStreamMsg:
-        """The first message that was stored at that time or later (on `subject`, wildcards allowed). MessageNotFound.
+        """The first message stored at that time or later (on `subject`, wildcards allowed). Raises MessageNotFound.
 
-        Where the server cannot say it at once (2.11 and `allow_direct`) an ordered consumer finds it.
+        Server 2.11 or later finds it in one request if the stream has `allow_direct`. Otherwise an ordered consumer
+        finds it.
         """
         return batch_get.first_since(self, start_time, subject, timeout)
 
@@ -249,9 +252,9 @@ class Stream:
         return stored_messages.Reader(self.js.api, self.name, use_direct, fall_back=direct is None, silent=silent)
 
     def reads_direct(self, direct: bool | None = None) -> bool:
-        """Whether reads go to any replica: as asked here, else as the JetStream object says, else as the stream allows.
+        """True if reads go to any replica: by `direct`, else by the JetStream object, else by what the stream allows.
 
-        A handle made without asking the server reads from the leader.
+        A handle that never asked the server reads from the leader.
         """
         if direct is not None:
             return direct
@@ -273,11 +276,11 @@ class Stream:
     ) -> Iterator[RawStreamMsg]:
         """Up to `batch` messages from `seq` (default: the first) or `start_time` on, as they come.
 
-        One request serves many messages where the stream allows direct gets (from server 2.11 on); elsewhere each is
-        read by itself, and the first one since `start_time` is found by an ordered consumer. The timeout is
-        for each request; `max_bytes` limits one answer of the server, not the whole.
+        If the stream allows direct gets (server 2.11 or later), one request reads many messages. Otherwise the client
+        reads each message separately, and an ordered consumer finds the first one since `start_time`. The timeout is
+        for each request. `max_bytes` limits one answer of the server, not the total.
 
-        `subject`: only messages on it (wildcards are allowed); None (default): all.
+        `subject`: only messages on it (wildcards are allowed); by default all.
         """
         return batch_get.get_batch(
             self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout
@@ -294,8 +297,9 @@ class Stream:
     ) -> Iterator[RawStreamMsg]:
         """The newest message of every subject that matches, in the order of the stream.
 
-        `up_to_seq` and `up_to_time` ask for the state at that point and need server 2.11; without them older
-        servers (and streams without direct gets) are read subject by subject, within `timeout` in all if it is given.
+        `up_to_seq` and `up_to_time` read the state at that point and need server 2.11. Without them, the client also
+        reads older servers and streams without direct gets, subject by subject. A given `timeout` then bounds all
+        subjects together.
         """
         wanted = [subjects] if isinstance(subjects, str) else list(subjects)
         return batch_get.get_last(self, wanted, up_to_seq=up_to_seq, up_to_time=up_to_time, timeout=timeout)
@@ -327,9 +331,9 @@ class Stream:
     ) -> Consumer:
         """Create a pull consumer; the same configuration again is fine, another one raises ConsumerExists.
 
-        Without a name an ephemeral consumer with a generated one is made.
+        Without a name it creates an ephemeral consumer with a generated name.
 
-        `fields` are those of ConsumerConfig.
+        `fields` are the fields of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "create", timeout, pedantic=pedantic)
@@ -346,10 +350,10 @@ class Stream:
     ) -> Consumer:
         """Replace the whole configuration of a consumer; raises ConsumerDoesNotExist.
 
-        Start from `info().config.replace(...)`: then settings of a newer server that this client does not know go back
-        as they came (`config.extra`), unless `drop_unknown`.
+        Start from `info().config.replace(...)`. Settings of a newer server that this client does not know then go back
+        unchanged (`config.extra`), unless you pass `drop_unknown`.
 
-        `fields` are those of ConsumerConfig.
+        `fields` are the fields of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "update", timeout, pedantic=pedantic, drop_unknown=drop_unknown)
@@ -365,7 +369,7 @@ class Stream:
     ) -> Consumer:
         """Create a pull consumer, or replace the configuration of the existing one.
 
-        `fields` are those of ConsumerConfig.
+        `fields` are the fields of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "", timeout, pedantic=pedantic)
@@ -373,9 +377,9 @@ class Stream:
     def get_or_create_consumer(
         self, config: ConsumerConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[ConsumerConfigDict]
     ) -> Consumer:
-        """The existing consumer of that name as it is, else a new one with this configuration.
+        """The existing consumer of that name, unchanged, else a new one with this configuration.
 
-        `fields` are those of ConsumerConfig.
+        `fields` are the fields of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         timeout = Deadline.of(timeout, self.js.api.timeout)
@@ -389,7 +393,7 @@ class Stream:
                 pass
         try:
             return self.create_consumer(config, timeout=timeout)
-        except ConsumerExists:  # somebody else was faster
+        except ConsumerExists:  # another client was faster
             return self.consumer(name or "", timeout=timeout)
 
     def _put(
@@ -407,7 +411,7 @@ class Stream:
     def consumer(self, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
         """The handle of an existing pull consumer; raises ConsumerNotFound, NotPullConsumer.
 
-        `fetch_info=False` sends nothing: for accounts that may pull and ack, and not ask.
+        `fetch_info=False` sends nothing. Use it if the account has permission only to pull and ack.
         """
         from jsclient.jetstream.consumer import Consumer
 
@@ -419,7 +423,7 @@ class Stream:
         return self._pull_handle(info)
 
     def ordered_consumer(self, **options: Unpack[OrderedOptionsDict]) -> OrderedConsumer:
-        """Every message once and in order, without acks; options: see OrderedOptions. Sends nothing yet."""
+        """Read every message once and in order, without acks. Sends nothing yet. Options: see OrderedOptions."""
         from jsclient.jetstream.consuming.ordered import OrderedConsumer
 
         return OrderedConsumer(self.js, self.name, **options)
@@ -428,9 +432,9 @@ class Stream:
     def ordered_push_consumer(
         self, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
-        """The same, pushed by the server: for accounts that may not pull.
+        """An ordered consumer to which the server pushes: for accounts without permission to pull.
 
-        `heartbeat`: seconds between signs of life of the server (5).
+        `heartbeat`: seconds between the server's heartbeats (5).
         """
         from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
 
@@ -443,7 +447,7 @@ class Stream:
     ) -> PushConsumer:
         """Create a push consumer (deliver_subject is required); raises ConsumerExists for another configuration.
 
-        `fields` are those of ConsumerConfig.
+        `fields` are the fields of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "create", timeout)
@@ -459,7 +463,7 @@ class Stream:
     ) -> PushConsumer:
         """Replace the whole configuration of a push consumer; raises ConsumerDoesNotExist.
 
-        `fields` are those of ConsumerConfig.
+        `fields` are the fields of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "update", timeout, drop_unknown=drop_unknown)
@@ -469,7 +473,7 @@ class Stream:
     ) -> PushConsumer:
         """Create a push consumer, or replace the configuration of the existing one.
 
-        `fields` are those of ConsumerConfig.
+        `fields` are the fields of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "", timeout)
@@ -489,8 +493,9 @@ class Stream:
     ) -> PushConsumer:
         """The handle of an existing push consumer; raises ConsumerNotFound, NotPushConsumer.
 
-        `config` is for accounts that may not ask: how the consumer was made (deliver_subject, deliver_group,
-        idle_heartbeat, flow_control, ack_policy). Nothing is sent then.
+        Pass `config` if the account has no permission to request consumer information. It describes how the consumer
+        was created (deliver_subject, deliver_group, idle_heartbeat, flow_control, ack_policy). The call then sends
+        nothing.
         """
         from jsclient.jetstream.consuming.push import PushConsumer
 
@@ -505,31 +510,31 @@ class Stream:
     # --- all its consumers ----------------------------------------------------------------------------------
 
     def consumer_info(self, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
-        """Ask for a consumer of either kind. Costs the server something: not for every fetch."""
+        """Request information about a consumer of either kind. This is expensive: do not call it for every fetch."""
         return consumer_requests.info(self.js, self.name, name, timeout=timeout)
 
     @arguments
     def consumer_names(self, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
-        """Names of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
+        """Names of all consumers, page by page as you iterate; `timeout` bounds the listing (default: 5 s a page)."""
         return consumer_requests.consumer_names(self.js, self.name, timeout=timeout)
 
     @arguments
     def consumers(self, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
-        """Infos of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
+        """Information about all consumers, page by page; `timeout` bounds the listing (default: 5 s a page)."""
         return consumer_requests.consumer_infos(self.js, self.name, timeout=timeout)
 
     def delete_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
-        """Delete a consumer; readers that wait on it are told. Raises ConsumerNotFound."""
+        """Delete a consumer; readers that wait on it get ConsumerDeleted. Raises ConsumerNotFound."""
         consumer_requests.delete(self.js, self.name, name, timeout=timeout)
 
     def pause_consumer(
         self, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
     ) -> PauseState:
-        """Stop delivery until a point in time or for so many seconds (server 2.11); pulls wait meanwhile."""
+        """Stop delivery until a point in time or for a number of seconds (server 2.11); pulls wait meanwhile."""
         return consumer_requests.pause(self.js, self.name, name, until, timeout=timeout)
 
     def resume_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
-        """End a pause (server 2.11); no error if there is none."""
+        """End a pause, if there is one (server 2.11)."""
         return consumer_requests.resume(self.js, self.name, name, timeout=timeout)
 
     @arguments
@@ -544,7 +549,7 @@ class Stream:
 
 
 def _request(seq: int, subject: str | None) -> dict[str, Any]:
-    """Asks for the message at `seq`, or for the first one from there on with a subject that matches."""
+    """A request for the message at `seq`, or for the first one from there on with a subject that matches."""
     if names.whole(seq, "seq") < (0 if subject else 1):
         raise ConfigError(f"seq must be 1 or more, got {seq}")
     if subject is None:

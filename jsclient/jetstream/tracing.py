@@ -1,4 +1,4 @@
-"""Message trace (server 2.11): where a message goes, told by the servers that it passes."""
+"""Message trace (server 2.11): the servers that a message passes report its path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRACE_TIMEOUT: Final = 2.0
 
 
 class TraceEvent(Wire, kw_only=True, frozen=True):
-    """What one server did with the message.
+    """An action of one server on the message.
 
     `type`: "in" arrived, "eg" left to a client, route, leaf or gateway, "js" stored, "sm" subject mapping,
     "se"/"si" service export and import. `error` says why it went no further.
@@ -60,7 +60,7 @@ class TraceRequest(Wire, kw_only=True, frozen=True):
 
 
 class Trace(Wire, kw_only=True, frozen=True):
-    """The report of one server; `hops` is the number of servers that it passed the message on to."""
+    """The report of one server; `hops` is the number of servers to which it passed the message on."""
 
     server: TraceServer = TraceServer()
     request: TraceRequest = TraceRequest()
@@ -83,10 +83,10 @@ def trace(
     deliver: bool = False,
     timeout: Timeout = TRACE_TIMEOUT,
 ) -> list[Trace]:
-    """Publish a message and return what each server says about it, the first server first (server 2.11).
+    """Publish a message and return the report of each server, the first server first (server 2.11).
 
-    Unless `deliver`, the message is only looked at: nobody gets it and no stream stores it. Returns when every
-    server has answered; raises TimedOut when none did, and returns what came when some did not in time.
+    Without `deliver` the servers only trace the message: no subscriber gets it and no stream stores it. Returns when
+    every server has answered. If only some answer in time, it returns their reports; if none does, it raises TimedOut.
 
     Options:
         payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the

@@ -1,7 +1,7 @@
 """Messages that came without their payload, because their consumer has `headers_only`: the payload is in the stream.
 
-An administrator may set `headers_only` while programs run. An empty payload must then not be decoded, stored as a dead
-letter, or stored again for later in place of the message.
+An administrator may set `headers_only` while programs run. The client must then not decode an empty payload, store it
+as a dead letter, or store it again for later in place of the message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIZE: Final = f"\r\n{MSG_SIZE}:".encode()
 
 
 def lacks_payload(msg: Msg) -> bool:
-    """True for an empty message with a header that names another size: the server adds it to what it leaves out."""
+    """True for an empty message with a header that names another size: the server adds it if it omits a payload."""
     raw = msg.raw_headers
     if msg.data or raw is None or _SIZE not in raw:
         return False
@@ -39,7 +39,8 @@ def missing(message: JetStreamMsg, why: str = "the consumer delivers only header
 def payload_of(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> bytes:
     """The payload of a message, from its stream if the server has left it out.
 
-    `js` received the message. Raises MessageNotFound if the stream has it no more, PayloadMissing if the look fails.
+    `js` received the message. Raises MessageNotFound if the stream no longer has it, PayloadMissing if the request
+    fails.
     """
     if not lacks_payload(message.msg):
         return message.msg.data
@@ -63,7 +64,7 @@ def fill(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> by
 
 
 def refuse_headers_only(headers_only: bool | None, source: object) -> None:
-    """Raises ConfigError for `typed` of a consumer that delivers no payloads, by its last known configuration."""
+    """Raises ConfigError for `typed` of a consumer without payloads, by its last known configuration."""
     if headers_only:
         raise errors.ConfigError(
             f"{source} has headers_only, so there is nothing to decode. Nothing was sent. Switch headers_only off, or "

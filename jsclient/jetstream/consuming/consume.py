@@ -51,14 +51,14 @@ class HandlerThreads(Taker):
             start_all(self._threads, f"the consume of {messages.source}")
         except BaseException:
             messages.stop()
-            # Those that have begun end by themselves.
+            # The threads that have begun end by themselves.
             self._worker_ended(sum(not thread.began for thread in self._threads))
             self.wait_for_handlers(STOP_TIMEOUT)
             raise
 
     def wait_for_handlers(self, timeout: float | None) -> None:
         """Wait for the handlers in flight, except in one of them."""
-        # In a forked child none of them lives, and nobody would ever say that it is done.
+        # In a forked child none of the threads lives, so no thread would set `done`.
         if not self.runs_here() and any(thread.is_alive() for thread in self._threads):
             self.done.wait(timeout)
 
@@ -73,11 +73,11 @@ class HandlerThreads(Taker):
                         result = None  # as the message below
                 except Exception as error:
                     self._handler_failed(error, message)
-                message = None  # or the last one would live until the next comes
+                message = None  # else the last message would live until the next one comes
         except errors.ConnectionClosed as closed:
-            if closed.reason is not None:  # else the application has closed it
+            if closed.reason is not None:  # otherwise the application has closed it
                 self._ended_by(closed.reason)
-        except BaseException as error:  # also SystemExit in a handler: nobody would see what has ended here
+        except BaseException as error:  # also SystemExit in a handler: it would end the thread silently
             self._ended_by(error)
         finally:
             self._worker_ended(1)
@@ -93,7 +93,7 @@ class HandlerThreads(Taker):
                 self.done.set()
 
     def _handler_failed(self, error: Exception, message: JetStreamMsg) -> None:
-        """The message stays unacked, unless the hook sees to it: the server sends it again after ack_wait."""
+        """The server redelivers the message after ack_wait, unless the hook settles it."""
         if self._on_error is None:
             log.error("the handler failed on %r", message, exc_info=error)
             return
@@ -103,7 +103,7 @@ class HandlerThreads(Taker):
             log.exception("a hook of the application failed")
 
     def _ended_by(self, error: BaseException) -> None:
-        """One worker met the end: it is that of all, and told once."""
+        """The end that one worker met ends all workers; it is reported once."""
         with self._lock:
             first = self.error is None
             self.error = self.error or error
@@ -151,9 +151,9 @@ class HandlerThreads(Taker):
 class ConsumeContext:
     """A running consume. Leaving its `with` block stops it and waits for the handlers in flight.
 
-    With one worker messages are handled in order; with more, each message by one of them. When the consume ends by
-    itself (consumer deleted, the credentials of the connection revoked, `sys.exit` in a handler, `stop_after`
-    reached) `error` says why (None in good order), `wait` raises it, and `on_error` is told once.
+    One worker handles messages in order; of several workers, one handles each message. A consume can end by itself: the
+    consumer is deleted, the connection's credentials are revoked, a handler calls `sys.exit`, or `stop_after` is
+    reached. Then `error` is the reason (None in good order), `wait` raises it, and `on_error` gets it once.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -167,7 +167,7 @@ class ConsumeContext:
 
     @property
     def error(self) -> BaseException | None:
-        """The error that ended it; None while it runs, and in good order."""
+        """The error that ended it; None while it runs and after a regular end."""
         return self._handlers.error
 
     @property
@@ -181,9 +181,10 @@ class ConsumeContext:
         return Messages(self._messages)
 
     def wait(self, timeout: Timeout = None) -> bool:
-        """Wait until it has ended (for ever by default); False after the timeout.
+        """Wait until it has ended (indefinitely by default); False after the timeout.
 
-        Raises what ended it: ConsumerDeleted, AuthError of a connection that is given up, SystemExit of a handler ...
+        Raises the error that ended it: ConsumerDeleted, AuthError if the connection gave up, SystemExit of a handler
+        ...
         """
         engine_of(self._messages.connection).check_process()
         if not self._handlers.done.wait(resolve(timeout, None)):
@@ -193,13 +194,13 @@ class ConsumeContext:
         return True
 
     def stop(self) -> None:
-        """Start no more handlers. Does not wait (`wait` does); safe in signal handlers and in the handler."""
+        """Start no more handlers. It does not wait (`wait` does); safe in signal handlers and in the handler."""
         self._messages.stop()
 
     def drain(self, timeout: Timeout = DEFAULT) -> None:
-        """Ask for nothing more, handle what was received, and wait for that (30 s by default).
+        """Request nothing more, handle the received messages, and wait until that is done (30 s by default).
 
-        Raises DrainTimeout; then it is stopped. Called in the handler it does not wait.
+        After the timeout it stops the consume and raises DrainTimeout. Called in the handler, it does not wait.
         """
         deadline = Deadline.of(timeout, STOP_TIMEOUT)
         here = self._handlers.runs_here()

@@ -1,4 +1,4 @@
-"""The pull consumer of a server as fetches and iterators see it: its pulls, its limits, why it is silent."""
+"""A pull consumer as fetches and iterators see it: its pulls, its limits, the reason of its silence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerSource(PullSource):
-    """Held by a Consumer, and shared by the handles that `typed` makes of it."""
+    """The state that a Consumer shares with the handles that `typed` makes of it."""
 
     def __init__(self, js: JetStream, stream_name: str, name: str, info: ConsumerInfo | None) -> None:
         super().__init__(js.nc, js.api.subject(f"CONSUMER.MSG.NEXT.{stream_name}.{name}"))
@@ -26,7 +26,7 @@ class ConsumerSource(PullSource):
         self.name = name
         self.info = info
         """The last answer of the server; None before the first."""
-        self._size = js.nc.max_payload  # of a message, at a guess: of the largest of late
+        self._size = js.nc.max_payload  # estimated size of a message, from the largest recent ones
 
     def ask(self, timeout: Timeout) -> ConsumerInfo:
         """CONSUMER.INFO."""
@@ -41,7 +41,7 @@ class ConsumerSource(PullSource):
 
     @property
     def ack_none(self) -> bool:  # type: ignore[override]
-        """True when its messages need no ack."""
+        """True if its messages need no ack."""
         config = self.config
         return config is not None and config.ack_policy == "none"
 
@@ -83,7 +83,7 @@ class ConsumerSource(PullSource):
         try:
             return self.ask(timeout)
         except errors.JsClientError:
-            return None  # it is gone, no right to ask, or nobody answers
+            return None  # it is gone, no permission to ask, or no answer
 
     def __str__(self) -> str:
         return f"consumer {self.name!r} of stream {self.stream_name!r}"

@@ -1,11 +1,11 @@
-"""What was asked of the server and has not come yet: the bookkeeping of pulls. No socket, no clock, no thread.
+"""The bookkeeping of pulls: messages requested from the server and still to come. No socket, no clock, no thread.
 
-Each way to read says in `need` what to ask for next: `PullState` keeps a window full for ever, `Remainder` asks for
-what a fetch still misses, and a range that is read as columns has its own. How pulls begin, end and get lost is the
-same for all of them, and stands here.
+Each way to read has its own `need`, the next request. `PullState` keeps a window full indefinitely. `Remainder`
+requests the messages that a fetch still misses. A range that is read as columns has its own class. The start, end and
+loss of pulls is the same for all of them, and is in this module.
 
-The server answers every pull on its own reply subject `<inbox>.<number>`, so a status names the pull that it ends and a
-late one is told from a current one; messages keep their own subject and count against the whole.
+The server answers every pull on its own reply subject `<inbox>.<number>`. So a status names the pull that it ends, and
+a late status differs from a current one. Messages keep their own subject and count against the total.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ REMEMBERED: Final = 1_024
 
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 1.0
-"""Back-off after statuses that would come again at once, such as 503 while a leader is elected (4-8 s): with 5 s the
-first message after an election that took 4.3 s came after 9.3 s."""
+"""Back-off after statuses that would immediately come again, such as 503 while a leader is elected (4-8 s). With 5 s,
+the first message after an election of 4.3 s came after 9.3 s.
+"""
 
 
 class Credit:
     """Base of all credits. The owner calls its methods under one lock, or from one thread."""
 
     endless = False
-    """The read has no end of its own: it lives through what others report to their caller."""
+    """True for a read without an end: it survives errors that other reads report to their caller."""
 
-    # The start values stand here because every fetch makes a credit.
+    # The initial values are class attributes because every fetch makes a credit.
     due = True
     """A pull may be due: look when the application comes for the next message."""
     granted: int = 0
-    """Messages requested up to now, without those that the server said will not come."""
+    """Messages requested up to now, without those that the server has cancelled."""
     granted_bytes: int = 0
     taken_bytes = 0
-    """The owner adds the size of what is taken."""
+    """The owner adds the size of each message that it takes."""
     retry_at: float = 0.0
     _newest = 0  # pull
-    _settled = 0  # the newest pull with bytes given back before its status came
-    _too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
+    _settled = 0  # the newest pull with bytes returned before its status came
+    _too_small = False  # the last pull was in vain because of its bytes: the next one gets all of them
     _failures = 0
 
     def __init__(self, max_bytes: int = 0, *, numbers: Iterator[int] | None = None) -> None:
         self.max_bytes = max_bytes
         self.limited: bool = max_bytes > 0
-        """The pulls have a limit of bytes, and the owner counts those of what is taken."""
+        """The pulls have a limit of bytes, and the owner counts the bytes of the messages that it takes."""
         self.open: dict[int, tuple[int, int]] = {}
         self._numbers = itertools.count(1) if numbers is None else numbers
 
@@ -65,26 +66,27 @@ class Credit:
         raise AssertionError("subclasses say it")
 
     def _recount(self, taken: int) -> None:
-        """What was granted or taken has changed."""
+        """Called after a change of the granted or taken messages."""
 
     def _under_way(self, taken: int) -> int:
-        """Messages that were asked for and not taken; for `need`."""
-        # More may come than was asked for: after a reconnect the old pull can be served beside the new one.
+        """The number of messages requested and not taken; for `need`."""
+        # More messages may come than requested: after a reconnect the server can serve the old pull next to the new
+        # one.
         self.granted = max(self.granted, taken)
         pending = self.granted - taken
         if pending == 0:
-            # Nothing is under way, so no bytes are either; 2.9 ends a full pull without saying what was left.
+            # No messages and so no bytes are under way; 2.9 ends a full pull without reporting the rest.
             self.granted_bytes = self.taken_bytes
             self._settled = self._newest
         elif self.limited and self.granted_bytes <= self.taken_bytes and all(each[1] for each in self.open.values()):
-            # No bytes are under way, so no messages are either: no server tells the end of a pull if its bytes were
-            # used up exactly.
+            # No bytes and so no messages are under way: no server reports the end of a pull if its bytes were used up
+            # exactly.
             self.open.clear()
             self.granted, pending = taken, 0
         return pending
 
     def outstanding(self, buffered: int) -> int:
-        """Messages asked for that have not come yet; with any, the server owes us heartbeats."""
+        """The number of messages requested and still to come. If there are any, the server owes us heartbeats."""
         taken = self.taken()  # first: it moves `granted` along
         return max(self.granted - taken - buffered, 0)
 
@@ -102,7 +104,7 @@ class Credit:
     def ended(
         self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0, buffered_bytes: int = 0
     ) -> bool:
-        """A status ended a pull. False when that pull is forgotten already: then it says nothing new.
+        """A status ended a pull. False if the credit has forgotten that pull already, so the status is not new.
 
         `buffered` is the number of messages received and not taken.
         """
@@ -128,7 +130,7 @@ class Credit:
         return True
 
     def lost(self, buffered: int, buffered_bytes: int = 0) -> None:
-        """No pull is alive (leader change, reconnect, missed heartbeats): only what is buffered counts."""
+        """No pull is alive (leader change, reconnect, missed heartbeats): only buffered messages count."""
         self.open.clear()
         taken = self.taken()
         self.granted = taken + buffered
@@ -141,32 +143,34 @@ class Credit:
         self._failures = min(self._failures + 1, 16)
 
     def works(self) -> None:
-        """A message or heartbeat came, or the link is new: pull at once."""
+        """A message or heartbeat came, or the link is new: pull without a delay."""
         self._failures = 0
         self.retry_at = 0.0
 
     def stop_growing(self, batch: int) -> bool:
-        """A pull of so many was refused because of its size. True when it was only that large because a window had
-        grown, which is over now."""
+        """The server refused a pull of `batch` messages because of its size.
+
+        True if it was only that large because a window had grown; the window is small again now.
+        """
         return False
 
 
 class Remainder(Credit):
-    """The credit of a fetch: one pull at a time, for all that is still missing. For one thread.
+    """The credit of a fetch: one pull at a time, for all missing messages. For one thread.
 
-    The owner sets `count` and `taken_bytes` to what has come. A pull that ended asks no other one to follow, except
-    after what a fetch lives through (see the table of statuses), and `go_on`.
+    The owner sets `count` and `taken_bytes` to the received messages and bytes. After the end of a pull another one
+    follows only if a fetch survives that end (see the table of statuses), and after `go_on`.
     """
 
     count = 0
     _alone_from = float("inf")  # bytes taken before the last pull without a limit
     verdict: Verdict | None = None
-    """What the last pull ended with, unless another one follows it."""
+    """The verdict on the end of the last pull, unless another pull follows."""
 
     def __init__(
         self, messages: int, max_bytes: int = 0, *, numbers: Iterator[int] | None = None, pull_bytes: int = 0
     ) -> None:
-        """`pull_bytes`: the limit of each pull where the whole has none (0: none)."""
+        """`pull_bytes` is the limit of each pull if the fetch has none (0 is unlimited)."""
         super().__init__(max_bytes, numbers=numbers)
         self.messages = messages
         self.pull_bytes = pull_bytes
@@ -183,7 +187,7 @@ class Remainder(Credit):
         if self.max_bytes:
             return left, max(self.max_bytes - self.taken_bytes, 1)
         if self.pull_bytes and (self._too_small or self.taken_bytes - self._alone_from > self.pull_bytes):
-            # One message needs more than the limit of a pull, and so may the one behind it.
+            # One message needs more than the limit of a pull, and the one behind it may need more, too.
             self._too_small, self._alone_from = False, self.taken_bytes
             return 1, 0
         self._alone_from = float("inf")
@@ -195,7 +199,7 @@ class Remainder(Credit):
         if not super().ended(number, verdict, buffered, now, buffered_bytes):
             return False
         if not self.open:
-            # No pull is left, so the rest does not come, even if the status names another number.
+            # No pull is left, so the rest never comes, even if the status names another number.
             self.granted: int = self.count + buffered
             self.granted_bytes: int = max(self.taken_bytes, buffered_bytes)
         if not verdict.again:

@@ -1,4 +1,4 @@
-"""What became of a consumer that does not answer or was deleted: the questions behind an alarm."""
+"""The questions behind an alarm: the fate of a consumer that does not answer or was deleted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
 
 ASK_TIMEOUT: Final = 1.0
-"""Seconds for these questions at most: they delay the report of a server that does not answer at all."""
+"""The most seconds for these questions, because they delay the report of a server that does not answer at all."""
 
 LOOK_AGAIN: Final = 0.25
-"""Seconds after which a stream that is not there is looked for once more: it may be made again right now."""
+"""Seconds after which the client looks once more for a missing stream, which may be in re-creation just now."""
 
 
 def why_gone(
@@ -24,7 +24,8 @@ def why_gone(
 ) -> Exception:
     """The error for a consumer that is gone: `deleted`, or the stream's own fate.
 
-    `made` is when the consumer was made, by the server's clock; None (a handle that never asked): nothing is asked.
+    `made` is the creation time of the consumer, by the server's clock. With None (a handle that never asked) the client
+    sends no question.
     """
     if made is None:
         return deleted
@@ -37,12 +38,12 @@ def why_gone(
             error = not_found
             waiting.Gate().wait(deadline.at_most(wait))
         except errors.JsClientError:
-            return error  # no right to ask, or nobody answers
+            return error  # no permission to ask, or no answer
     return error
 
 
 def recreated(js: JetStream, stream: str, made: dt.datetime, timeout: float | None) -> errors.StreamRecreated | None:
-    """The error for a stream that is younger than its consumer was; raises StreamNotFound and what requests raise."""
+    """The error for a stream that is younger than its consumer; raises StreamNotFound and errors of requests."""
     info = js.api.request(f"STREAM.INFO.{stream}", None, StreamInfo, timeout=timeout, every=ASK_TIMEOUT)
     if info.created is None or info.created <= made:
         return None
@@ -52,7 +53,7 @@ def recreated(js: JetStream, stream: str, made: dt.datetime, timeout: float | No
 def examine(
     js: JetStream, stream: str, name: str, made: dt.datetime | None, timeout: float
 ) -> ConsumerInfo | Exception | None:
-    """The consumer's info, the error if it is gone, or None when nobody tells."""
+    """The consumer's information, the error if it is gone, or None without an answer."""
     deadline = Deadline(timeout)
     try:
         operation = f"CONSUMER.INFO.{stream}.{name}"
@@ -63,7 +64,7 @@ def examine(
     except errors.StreamNotFound as error:
         return error
     except errors.JsClientError:
-        return None  # no right to ask, or nobody answers: the missing heartbeat is all we know
+        return None  # no permission to ask, or no answer: only the missing heartbeat is certain
     if made is not None and info.created is not None and info.created > made:
         other = why_gone(js, stream, made, errors.ConsumerDeleted(404, ""), deadline.at_most(timeout))
         if isinstance(other, errors.StreamRecreated):
@@ -74,7 +75,7 @@ def examine(
 def why_nobody(
     js: JetStream, stream: str, name: str, made: dt.datetime | None, error: errors.PullNoResponders, timeout: float
 ) -> Exception | None:
-    """Nobody takes pulls: the error if the consumer is gone or out of reach; None if it may only be without a leader.
+    """No server takes pulls: the error if the consumer is gone or out of reach; None if it may only lack a leader.
 
     Raises PermissionViolation.
     """
@@ -84,7 +85,7 @@ def why_nobody(
     except errors.ConsumerNotFound:
         return why_gone(js, stream, made, error, deadline.at_most(timeout))
     except (errors.StreamNotFound, errors.JetStreamUnavailable):
-        return error  # not even the API answers there: a cut leaf link, or no JetStream
+        return error  # not even the API answers: a cut leaf link, or no JetStream
     except errors.PermissionViolation:
         raise
     except errors.JsClientError:

@@ -25,16 +25,16 @@ _headers: Final = attrgetter("raw_headers")
 
 
 class Confirmed(NamedTuple):
-    """Which acks the server confirmed, in the order given."""
+    """The acks that the server confirmed, and the others, in the given order."""
 
     confirmed: list[JetStreamMsg]
     unconfirmed: list[JetStreamMsg]
-    """They may be acked or come again, and may be acked again."""
+    """These messages may be acked, or may be redelivered. You may ack them again."""
     errors: list[errors.JsClientError]
-    """Why, for each of the unconfirmed: what `double_ack` would have raised for it."""
+    """The reason for each unconfirmed message: the error that `double_ack` would have raised for it."""
 
     def __bool__(self) -> bool:
-        """True when all were confirmed."""
+        """True if all were confirmed."""
         return not self.unconfirmed
 
 
@@ -42,9 +42,9 @@ class Confirmed(NamedTuple):
 def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT) -> Confirmed:
     """`double_ack` of all messages with one write and one wait of at most `timeout` seconds (5 by default).
 
-    Ten at once cost a fifth of ten one by one, a hundred a fifteenth. Never raises for what the server did not
-    confirm: see the result. Raises MsgAlreadyAcked or MsgNoReply, and sends nothing, if that is true for any of them;
-    ConnectionClosed. With ack policy "all" give it the last message.
+    Ten together cost a fifth of ten one by one, a hundred a fifteenth. It never raises for acks without a confirmation:
+    see the result. If any message was acked or has no reply, it sends nothing and raises MsgAlreadyAcked or MsgNoReply.
+    It can also raise ConnectionClosed. With ack policy "all" pass only the last message.
     """
     wanted = list(messages)
     strange = [item for item in wanted if not hasattr(item, "claim")]
@@ -85,19 +85,19 @@ def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT
 def _ask_for(
     wanted: list[JetStreamMsg], numbers: Sequence[int], deadline: Deadline, found: dict[int, Msg]
 ) -> BaseException | None:
-    """Ack these, and put the answers into `found`; returns what ended the wait early."""
+    """Ack these messages, and put the answers into `found`; returns the error that ended the wait early."""
     subjects = [wanted[number].msg.raw_reply or b"" for number in numbers]
     try:
         answers, ended = engine_of(wanted[0].connection).request_each(subjects, ACK, deadline)
     except (errors.TimedOut, errors.ConnectionLost, errors.BufferFull) as error:
         return error
-    all_of_them = len(numbers) == len(wanted)  # then their numbers are those of the answers
+    all_of_them = len(numbers) == len(wanted)  # then the answers have the same numbers
     found.update(answers if all_of_them else {numbers[index]: answer for index, answer in answers.items()})
     return ended
 
 
 def _all_confirmed(wanted: list[JetStreamMsg], found: dict[int, Msg]) -> bool:
-    """A refusal is a status, which stands in headers."""
+    """True if all acks are confirmed. A refusal is a status, which is in headers."""
     return len(found) == len(wanted) and not any(map(_headers, found.values()))
 
 

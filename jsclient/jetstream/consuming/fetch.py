@@ -1,8 +1,8 @@
 """Finite pulls: `fetch`, `fetch_bytes`, `fetch_no_wait`, `next`, and `ack_next`.
 
-A fetch lives through what is not the application's business: a reconnect, a leader change or a server that shuts
-down gets a new pull for what is still missing, within the same timeout. It ends with an error (raised if nothing
-was received, else in `Batch.error`) on what it cannot mend.
+A fetch survives events that do not concern the application. After a reconnect, a leader change or a server shutdown, it
+sends a new pull for the missing messages, within the same timeout. It ends with an error on a problem that it cannot
+fix. If it received nothing it raises the error, else the error is in `Batch.error`.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ else:
 log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
 
 GRACE: Final = 1.0
-"""Seconds that a pull which does not wait may take to be answered."""
+"""Seconds within which a pull that does not wait must be answered."""
 
 LATE: Final = 0.08
-"""Seconds beyond its timeout that a fetch waits for the server to say that the pull has ended. Not longer, because the
-timeout bounds the whole call: from farther away every fetch that times out costs another subscription."""
+"""Seconds beyond its timeout that a fetch waits for the server's report that the pull has ended. Not longer, because
+the timeout bounds the complete call. On a longer line every fetch that times out costs another subscription.
+"""
 
 LAST: Final = 0.13
-"""Seconds beyond its timeout after which a fetch does not wait for anything any more."""
+"""Seconds beyond its timeout after which a fetch stops waiting for anything."""
 
 SHORTEST_PULL: Final = 0.05
-"""Seconds: for less time than this no further pull is sent."""
+"""Seconds: a fetch sends another pull only if at least this time is left."""
 
 NO_WAIT_TIMEOUT: Final = 5.0
-"""Seconds for a pull that does not wait, with what interrupts it (a lost link, a leader change): as any API call."""
+"""Seconds for a pull that does not wait, with interruptions (a lost link, a leader change): as for any API call."""
 
 FOREVER: Final = Deadline(None)
 
@@ -72,11 +73,11 @@ class Ended(str, enum.Enum):
     """Why a fetch ended.
 
     Values:
-        COMPLETE: As many messages came as were asked for.
+        COMPLETE: The requested number of messages came.
         TIMEOUT: Its time was over.
         NO_MESSAGES: The server had no more.
         MAX_BYTES: The next message did not fit into max_bytes.
-        ERROR: Something cut it short: see `Batch.error`.
+        ERROR: An error ended it early: see `Batch.error`.
     """
 
     COMPLETE = "complete"
@@ -87,10 +88,10 @@ class Ended(str, enum.Enum):
 
 
 class Batch(Sequence[M]):
-    """What a fetch brought: an immutable sequence, false when empty.
+    """The messages of a fetch: an immutable sequence, false when empty.
 
-    `ended` says why it ended; `error` is what cut it short, None in good order and after a plain timeout. `skipped` has
-    a DecodeFailed for every message that was not decoded, where the fetch was told to leave those out (`on_bad`).
+    `ended` is the reason why it ended. `error` is the error that ended it early, None in good order and after a plain
+    timeout. If `on_bad` leaves out messages that cannot be decoded, `skipped` has a DecodeFailed for each of them.
     """
 
     __slots__ = ("_messages", "ended", "error", "skipped")
@@ -130,19 +131,19 @@ class Batch(Sequence[M]):
 class Fetch:
     """One finite pull; made for one call, used by one thread."""
 
-    # How each of them begins. Here because it is made for every fetch: setting them one by one takes 1 us.
+    # Initial values. They are class attributes because setting them one by one for every fetch takes 1 µs.
     size: int = 0
-    """Bytes of `messages`; counted where there is a limit."""
+    """Bytes of `messages`; counted if there is a limit."""
     ended: Ended | None = None
     error: Exception | None = None
     interrupted: Exception | None = None
     leaderless: Exception | None = None
-    """What the last pull ended with, if nobody took it."""
+    """The error of the last pull, if no server took the pull."""
     may_ask: bool = True
     answered: bool = False
-    """The server has said how a pull ended."""
+    """The server has reported how a pull ended."""
     _just_pulled = False
-    """And nothing has happened since: no need to look for a pull that is due."""
+    """True until something happens after a pull: until then no other pull can be due."""
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class Fetch:
         answer_within: float = NO_WAIT_TIMEOUT,
         cancel: Cancel | None = None,
     ) -> None:
-        """`make` turns what came into what the batch holds."""
+        """`make` turns received messages into the messages of the batch."""
         if cancel is not None:
             cancel.check()
         self.cancel = cancel
@@ -171,7 +172,7 @@ class Fetch:
         self.messages: list[JetStreamMsg] = []
         self.started: float
         self.started = now = time.monotonic()
-        # Takes only what is there: the time it has is for the answer, which an interruption must not replace.
+        # Takes only available messages: its time is for the answer, which an interruption must not replace.
         self.instant: bool = terms.no_wait and terms.expires == 0
         if self.instant:
             timeout = answer_within
@@ -188,12 +189,12 @@ class Fetch:
     # --- the call -----------------------------------------------------------------------------------------
 
     def run(self) -> Batch:
-        """Raises what ended it if no message was received; else it is in the batch."""
+        """Raises the error that ended it if no message was received; otherwise the error is in the batch."""
         calls = self._engine.takers.calls
         try:
             calls.append(get_ident())
             if self.cancel is not None:
-                # Its token goes into the mailbox, as everything that ends a fetch.
+                # Its token goes into the mailbox, like everything that ends a fetch.
                 self.cancel.enter(self, partial(self._pump.mailbox.put, self.cancel))
             self._pump.keep_pulling(self.started)
             self._just_pulled = True
@@ -210,7 +211,7 @@ class Fetch:
         except BaseException as error:
             self._give_up(error)
             if not isinstance(error, errors.JsClientError) or not self.messages:
-                raise  # also where messages had come: they went back
+                raise  # even if messages had come: they went back
             self.ended, self.error = Ended.ERROR, error
         else:
             self._release()
@@ -218,7 +219,7 @@ class Fetch:
             try:  # no contextlib.suppress: every fetch comes here
                 calls.remove(get_ident())
             except ValueError:
-                pass  # struck before it was entered
+                pass  # interrupted before it was entered
             if self.cancel is not None:
                 self.cancel.leave(self)
         if self.error is not None and not self.messages:
@@ -234,7 +235,7 @@ class Fetch:
         want, limited = self.want, self._credit.limited
         append, popleft, group = messages.append, self._pump.mailbox.popleft, self.group
         try:
-            # A blank there may be the server's status. A pinned group learns its pin from the headers.
+            # A blank at this place may be the server's status. A pinned group learns its pin from the headers.
             while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
                 append(make(item, connection))
                 if limited:
@@ -262,33 +263,37 @@ class Fetch:
             self.ended = Ended.COMPLETE
 
     def _count(self, item: Msg) -> None:
-        """No server (2.9 to 2.15) says anything when the bytes of a pull were used up exactly: it is over all the
-        same."""
+        """Count the size of a message.
+
+        No server (2.9 to 2.15) reports that the bytes of a pull were used up exactly, but the pull has ended.
+        """
         self.size += message_size(item)
         if not self.max_bytes:
             if self.size >= self._credit.granted_bytes:
-                self._credit.go_on()  # the limit was that of one pull
+                self._credit.go_on()  # it was the limit of one pull
         elif self.size >= self.max_bytes:
             self.ended = Ended.MAX_BYTES
 
     def _largest(self) -> int:
-        """About the size of the largest message: three payloads, and one with all that belongs to it. To look at all
-        of them would cost a tenth of a fetch."""
+        """About the size of the largest message, from three payloads and the complete size of one message.
+
+        Looking at all of them would cost a tenth of a fetch.
+        """
         got = self.messages
         last = got[-1].msg
         most = max(len(got[0].msg.data), len(got[len(got) // 2].msg.data), len(last.data))
         return most - len(last.data) + message_size(last)
 
     def _sync(self) -> None:
-        """Tell the credit what has come. Once for many messages: only the pump looks at it."""
+        """Update the credit with the received messages. Once for many messages, because only the pump looks at it."""
         self._credit.count, self._credit.taken_bytes = len(self.messages), self.size
 
     # --- nothing is there -----------------------------------------------------------------------------------
 
     def _wait(self) -> Any:
-        """The next item, or None when a timer was due."""
+        """The next item, or None if a timer was due."""
         self._sync()
-        # After the deadline only the end of its pull is waited for.
+        # After the deadline it only waits for the end of its pull.
         until = self.deadline + (LATE if self._credit.open else 0.0)
         just_pulled, self._just_pulled = self._just_pulled, False
         item = self._pump.wait(FOREVER, until, just_pulled)
@@ -297,7 +302,7 @@ class Fetch:
         if time.monotonic() >= until:
             self._time_is_up()
         elif self.instant and self.messages and self._credit.open:
-            # The consumer has reached max_ack_pending: the server leaves the pull open until something is acked.
+            # The consumer has reached max_ack_pending: the server leaves the pull open until an ack comes.
             self.ended = Ended.TIMEOUT
         else:
             told = self._pump.look(Deadline(min(self.deadline + LAST - time.monotonic(), ASK_TIMEOUT)))
@@ -330,21 +335,23 @@ class Fetch:
                 self._interrupt(what)
 
     def _unanswered(self, error: errors.NoHeartbeat) -> None:
-        """The pull was swallowed. Without heartbeats nobody promised a sign of life: the next one goes out."""
+        """The pull was lost. If it had no heartbeats, silence is not an error, and the next pull goes out."""
         if self.instant:
             self._fail(errors.ReadStalled(f"the server did not answer a pull on {self.consumer.pull_subject!r}"))
         elif self._pump.terms.heartbeat and not (self._credit.pull_bytes and self.messages):
-            self._fail(error)  # else its bytes may have been used up exactly, of which no server tells
+            self._fail(error)  # else its bytes may have been used up exactly, which no server reports
 
     def _interrupt(self, error: Exception | None) -> None:
-        """It is waited for, within the time of the call."""
+        """Wait for the end of the interruption, within the time of the call."""
         log.info("%s: %s; pulling again", self.consumer, error)
         self.interrupted = error
         self.disturbed = time.monotonic()
 
     def _nobody_there(self, error: errors.PullNoResponders) -> None:
-        """503: gone for good, or without a leader for the moment? Unless somebody says that it is gone it is waited
-        for, as a publish does."""
+        """503: the consumer is gone, or has no leader at the moment.
+
+        Unless the server reports that it is gone, the fetch waits for it, as a publish does.
+        """
         now = time.monotonic()
         self.leaderless = self.interrupted = error
         log.info("%s: %s; pulling again", self.consumer, error)
@@ -385,17 +392,17 @@ class Fetch:
         self.answered = True
         self.leaderless = None
         if verdict.reason == "max bytes" and self._credit.pull_bytes:
-            self._credit.go_on()  # that was the limit of one pull
+            self._credit.go_on()  # it was the limit of one pull
         elif verdict.reason == "max bytes":
             self.ended = Ended.MAX_BYTES
             if not self.messages and verdict.error is not None:
                 self.error = too_large(self.max_bytes)
         elif verdict.reason == "complete":
-            self._credit.go_on()  # the server has sent all of it, and some of that was lost
+            self._credit.go_on()  # the server has sent everything, but some of it was lost
         elif self.no_wait:
             self.ended = Ended.NO_MESSAGES
         elif verdict.reason == "timeout" and self.deadline - time.monotonic() > SHORTEST_PULL:
-            self._credit.go_on()  # it lived shorter than the call may wait
+            self._credit.go_on()  # it lived shorter than the call can wait
         else:
             self.ended = Ended.TIMEOUT if verdict.reason == "timeout" else Ended.NO_MESSAGES
 
@@ -405,7 +412,7 @@ class Fetch:
     # --- the end --------------------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        """Use the inbox again if no pull can be left behind, else make the server forget it."""
+        """Use the inbox again if no pull can be left on it, else make the server forget it."""
         complete = len(self.messages) == self.want or not self._credit.open
         if complete and not self._pump.doubtful:
             self._pump.put_back()
@@ -416,7 +423,7 @@ class Fetch:
             nak_all(self._pump.settle(self.connection.is_connected, wait), self.connection)
 
     def _give_up(self, error: BaseException) -> None:
-        """Interrupted, or the connection is closed: what was received goes back at once."""
+        """Interrupted, or the connection is closed: received messages go back immediately."""
         self._pump.release()
         left = self._pump.settle(False)
         if went_back(error, [message.msg for message in self.messages] + left, self.consumer):
@@ -424,13 +431,16 @@ class Fetch:
 
 
 def went_back(error: BaseException, held: list[Msg], source: PullSource) -> bool:
-    """Give back what a call holds that `error` has cut short, if nobody will ack it: the call was interrupted, or the
-    application has closed the connection. Others get it at once then."""
+    """Return the messages of a call that `error` ended early, if the application will not ack them.
+
+    That is the case if the call was interrupted, or if the application has closed the connection. Other clients then
+    get them immediately.
+    """
     if not isinstance(error, errors.JsClientError):
         nak_all(held, source.nc)
         return True
     if isinstance(error, errors.ConnectionClosed) and error.reason is None and not source.ack_none:
-        engine_of(source.nc).takers.left.extend(nak_frames(held))  # sent by the end of the connection
+        engine_of(source.nc).takers.left.extend(nak_frames(held))  # the end of the connection sends them
         return True
     return False
 

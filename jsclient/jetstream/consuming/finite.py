@@ -1,8 +1,8 @@
-"""Finite reads: iterate over what a stream holds and end exactly at a sequence, a time, or what is there now.
+"""Finite reads: iterate over a stream and end exactly at a sequence, a time, or the last message stored now.
 
-The end is fixed before the first message. It is found even when the last messages were deleted or are filtered
-out: the server's own "no messages" counts, not the arrival of one particular message; and it counts only if nothing
-that the server has sent is missing here (see `complete`).
+The end is fixed before the first message. The read finds it even if the last messages were deleted or are filtered out.
+The server's "no messages" counts, and not the arrival of one particular message. It counts only if every message that
+the server has sent has arrived (see `Reading.caught_up`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ R = TypeVar("R", bound="OrderedRead[Any]")
 
 
 class Until:
-    """Where a finite read ends: the last sequence, or the last moment (both inclusive)."""
+    """The end of a finite read: the last sequence, or the last moment (both inclusive)."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Until:
         return info.state.last_seq
 
     def beyond(self, message: JetStreamMsg) -> bool:
-        """Whether the message comes after the end."""
+        """True if the message comes after the end."""
         if self.end_seq is not None:
             return message.stream_seq > self.end_seq
         return message.metadata.timestamp_ns > (self.end_ns or 0)
@@ -70,7 +70,7 @@ class Until:
         return self.end_seq is not None and message.stream_seq >= self.end_seq
 
     def passed(self, timeout: Timeout = DEFAULT) -> bool:
-        """Whether nothing more can come before the end, now that the consumer has nothing to deliver."""
+        """True if the stream has passed the end, at a moment when the consumer has no message to deliver."""
         if self.end_ns is not None:
             if timestamp_ns(dt.datetime.now(dt.timezone.utc)) <= self.end_ns:
                 return False
@@ -83,9 +83,9 @@ class Until:
 class OrderedRead(Generic[M]):
     """Iterates over the messages of an ordered consumer and ends exactly at the end: each once, in order, without acks.
 
-    `end_seq`: the last stream sequence to read. If the stream is shorter, the read waits for it. `time`: messages
-    stored up to then. `drained=True`: up to the last message of the stream at the start. The read waits at most
-    `timeout` seconds (30 by default) for the next message, then raises ReadStalled. Threads may share it.
+    `end_seq` is the last stream sequence to read. If the stream is shorter, the read waits for it. `time` reads
+    messages stored up to then. `drained=True` reads up to the last message of the stream at the start. The read waits
+    at most `timeout` seconds (30 by default) for the next message, then raises ReadStalled. Threads may share it.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class OrderedRead(Generic[M]):
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
         self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
         self._turn = waiting.new_turn()
-        self._pending: int | None = None  # what the last message said is still to come
+        self._pending: int | None = None  # the number of messages still to come, from the last message
         self._reading: Reading | None = None
         if self.until.end_seq != 0:
             messages = consumer.open_messages(deadline, **options)
@@ -139,7 +139,7 @@ class OrderedRead(Generic[M]):
     def _next(self) -> JetStreamMsg | None:
         deadline = Deadline(self._timeout)
         while self._reading is not None:
-            # After a message with nothing behind it this may be the end: look at once and not after a pause.
+            # A message with nothing behind it may be the end: look immediately, without a pause.
             wait = 0.0 if self._pending == 0 else deadline.at_most(self._reading.patience)
             message = self._reading.take(wait)
             if message is not None:
@@ -154,7 +154,7 @@ class OrderedRead(Generic[M]):
         return None
 
     def _ended(self, reading: Reading, deadline: Deadline) -> bool:
-        # First the end of the stream, then what is still to come: the other way round would miss messages.
+        # First the end of the stream, then the messages still to come: the other order would miss messages.
         try:
             passed = self.until.passed(deadline)
         except errors.JsClientError:
@@ -171,7 +171,7 @@ class OrderedRead(Generic[M]):
             self._reading = None
 
     def close(self) -> None:
-        """End here, also while another thread waits for the next message; idempotent."""
+        """End the read, even while another thread waits for the next message; idempotent."""
         waiting.check_turn(self._turn, "a finite read was used")
         reading = self._reading
         if reading is not None:
@@ -182,7 +182,7 @@ class OrderedRead(Generic[M]):
             finally:
                 self._turn.release()
         elif reading is not None:
-            reading.messages.close()  # the thread that asks the server and gets no answer finds it closed
+            reading.messages.close()  # the thread that waits for the server's answer then finds it closed
 
     def __enter__(self: R) -> R:
         return self

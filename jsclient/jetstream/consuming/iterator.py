@@ -1,4 +1,4 @@
-"""What the iterators of pull and push consumers have in common: how they are used, and how they end."""
+"""The common part of the iterators of pull and push consumers: their use, and their end."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ S = TypeVar("S", bound="MessageIterator[Any]")
 
 
 class Intake(Protocol):
-    """What an iterator takes from, and what it does when the iterator ends: a Pump, or the subscription of a push
-    consumer."""
+    """The source of an iterator's messages, with its actions at the end: a Pump, or a push consumer's subscription."""
 
     connection: Connection
     mailbox: Mailbox
     lock: Any
     halted: bool
-    """Asks for nothing more."""
+    """It requests nothing more."""
 
     missed_heartbeats: int
     paused_until: Paused | None
@@ -55,49 +54,52 @@ class Intake(Protocol):
         """See `Messages`."""
 
     def withdraw(self) -> None:
-        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+        """UNSUB: the server sends nothing more, but messages on their way still arrive. Does not wait."""
 
     def complete(self) -> None:
-        """After `withdraw` and a flush: the end comes behind what is there."""
+        """After `withdraw` and a flush: the end comes after the messages in the mailbox."""
 
     def leftovers(self) -> list[Msg]:
-        """Empty the mailbox; what was delivered and not taken."""
+        """Empty the mailbox; returns the messages delivered and not taken."""
 
     def release(self) -> None:
-        """Nobody takes from it any more."""
+        """No thread takes from it any more."""
 
     def settle(self, give_back: bool, timeout: float, more: bool) -> list[Msg]:
-        """Unsubscribe, wait for what is on its way, and return what was delivered and not taken. `more`: other messages
-        go back with these."""
+        """Unsubscribe, wait for messages on their way, and return messages delivered and not taken.
+
+        `more`: other messages go back with these.
+        """
 
     def abandon(self, give_back: bool) -> None:
         """The same in a finalizer, on another thread."""
 
 
 class MessageIterator(Taker, Generic[M]):
-    """Base of the iterators below `Messages`: how they are used and how they end. A subclass takes from the mailbox in
-    `_get`.
+    """Base of the iterators below `Messages`: their use, and their end.
 
-    Whatever ends it sets `_stopped` (and `_terminal`, the reason, where it is not the application's own wish): from
-    then on nothing is delivered any more, and what is there is given back.
+    A subclass takes from the mailbox in `_get`. Everything that ends the iterator sets `_stopped`, and `_terminal`, the
+    reason, unless the application wanted the end. From then on it delivers nothing more, and returns the messages that
+    it holds.
     """
 
-    application_driven = True  # unless a consume or a pool has entered its connection instead of it
+    application_driven = True  # unless a consume or a pool has entered its connection in its place
     _terminal: Exception | None = None
     _stopped = False
     _draining = False
-    _drained = False  # with its connection: it ends with what is there, also after that has closed
+    _drained = False  # with its connection: it still delivers available messages, even after the close
     _settled = False  # the server knows that we take nothing more
     _closed = True  # until there is something to close
     _user = 0  # a thread that took from it
     resets = 0
-    """How often an ordered consumer was made again."""
+    """The number of times that an ordered consumer was re-created."""
     runs_out = False
-    """Its consumer does not send again what was on its way when it is drained, see `run_out`."""
+    """Its consumer does not redeliver messages that are on their way during a drain, see `run_out`."""
     _values: Values[Any] | None = None
     _decode: Callable[[bytes], Any] | None = None
-    """What makes a value of a payload, where the loops that hand out messages do it themselves: one function between
-    them and it would cost an eighth of what decoding costs."""
+    """The function that decodes a payload, if the loops that deliver messages call it themselves. Another function in
+    between would cost an eighth of the decoding.
+    """
 
     def __init__(
         self,
@@ -116,8 +118,8 @@ class MessageIterator(Taker, Generic[M]):
         self._lock = intake.lock
         self._cancel = cancel
         self._returned: deque[Msg] = deque()
-        # Of its own, not those of the class: Python 3.11 finds them quicker. Nor may anything here ask for `__dict__`,
-        # or every attribute is found by a search: it cost a handler 0.1 us per message.
+        # Attributes of the object, not of the class, because Python 3.11 finds them quicker. No code here may use
+        # `__dict__`, or each access to an attribute becomes a search: that cost a handler 0.1 µs per message.
         self._stopped = self._closed = False
         self._values = values
         if values is None:
@@ -135,7 +137,7 @@ class MessageIterator(Taker, Generic[M]):
     def makes(self, make: Callable[[Msg, Connection], Any], decode: Callable[[bytes], Any] | None = None) -> None:
         """Make messages with this function. A loop that makes typed messages itself calls `decode` instead.
 
-        Every way to take a message comes by here, so this also puts the instrument in between."""
+        Every way to take a message uses this, so it also puts the instrument in between."""
         instrument = self.connection.options.instrumentation
         self._plain = make, decode
         if instrument is None:
@@ -144,13 +146,13 @@ class MessageIterator(Taker, Generic[M]):
             self._use(taking(instrument, make), None)
 
     def for_handlers(self) -> None:
-        """A consume or a pool takes the messages: an instrument is told of them when its handler begins."""
+        """A consume or a pool takes the messages: it reports them to an instrument when its handler begins."""
         self._use(*self._plain)
 
     def _use(self, make: Callable[[Msg, Connection], Any], decode: Callable[[bytes], Any] | None) -> None:
         values = self._values
         if values is not None and not values.lazy:
-            # It holds no reference to this object, which is freed when a loop is left.
+            # Without a reference to this object, which must be freed when the program leaves a loop.
             make, decode = values.sifter(make, partial(tell, self.options.on_error, self.source)), None
         self._make: Callable[[Msg, Connection], M | None] = make
         self._decode = decode
@@ -185,7 +187,7 @@ class MessageIterator(Taker, Generic[M]):
         seconds = resolve(timeout, FETCH_TIMEOUT)
         if self._values is None or self._values.lazy:
             message = self._get(seconds)
-        else:  # what is left out is settled meanwhile, within the time of the call
+        else:  # messages left out are settled meanwhile, within the time of the call
             with self._engine.sends_within(Deadline(seconds)):
                 message = self._get(seconds)
         if message is None:
@@ -204,7 +206,7 @@ class MessageIterator(Taker, Generic[M]):
         raise errors.IteratorClosed(f"the iterator over {self.source} was stopped")
 
     def _fail(self, error: Exception | None) -> None:
-        """Nothing can come any more: every thread that takes gets the reason."""
+        """Nothing can come any more: every thread that takes messages gets the reason."""
         self._terminal = error
         self._mailbox.wake()
 
@@ -213,7 +215,7 @@ class MessageIterator(Taker, Generic[M]):
             call_hook(error_hook(self.options.on_error), error, f"{self.source}: %s")
 
     def _hear(self, told: Sequence[Told]) -> None:
-        """What the pump found out."""
+        """Handle the findings of the pump."""
         for kind, what in told:
             if kind == "failed":
                 self._fail(what)
@@ -237,7 +239,7 @@ class MessageIterator(Taker, Generic[M]):
         """See `Messages`."""
         self._stopped = self._intake.halted = True
         self._mailbox.wake()
-        # On another thread: ours may be interrupted in the middle of a subscription, with its lock taken.
+        # On another thread: a signal may have interrupted ours in a subscription, with its lock taken.
         with contextlib.suppress(errors.ForkedConnection):  # in a forked child there is nothing to withdraw
             self._engine.clock.call_soon(self.withdraw)
 
@@ -248,18 +250,18 @@ class MessageIterator(Taker, Generic[M]):
 
     @property
     def ending(self) -> bool:
-        """Whether it was stopped, or drains."""
+        """True if it was stopped, or drains."""
         return self._stopped or self._draining
 
     # --- how it ends ----------------------------------------------------------------------------------------
 
     def withdraw(self) -> None:
-        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+        """UNSUB: the server sends nothing more, but messages on their way still arrive. Does not wait."""
         self._draining = True
         self._intake.withdraw()
 
     def complete(self) -> None:
-        """After `withdraw` and a flush: the iteration ends with what is there."""
+        """After `withdraw` and a flush: the iteration ends after the messages in the mailbox."""
         self._intake.complete()
 
     def ask_no_more(self) -> None:
@@ -267,7 +269,7 @@ class MessageIterator(Taker, Generic[M]):
         self.withdraw()
 
     def run_out(self, deadline: Deadline) -> None:
-        """In a drain where it `runs_out`, before `complete`: wait for all that was asked for."""
+        """In a drain, before `complete`, if it `runs_out`: wait for all requested messages."""
 
     def drain(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
         """See `Messages`."""
@@ -301,7 +303,7 @@ class MessageIterator(Taker, Generic[M]):
         self._mailbox.wake()
         self._intake.release()
         if self.connection.closed:
-            return  # the end of the connection hands back what is there
+            return  # the end of the connection returns the messages
         with self._engine.sends_within(deadline):
             self._give_back(self._intake.settle(give_back, seconds, self._wants_acks))
 
@@ -316,7 +318,7 @@ class MessageIterator(Taker, Generic[M]):
     # --- how it ends with its connection: see Taker ------------------------------------------------------------
 
     def begin_drain(self) -> None:
-        if self._wants_acks:  # else nothing is lost, and a handler that still runs may be reading from it
+        if self._wants_acks:  # otherwise nothing is lost, and a running handler may still read from it
             self.withdraw()
 
     def all_received(self) -> None:
@@ -324,10 +326,10 @@ class MessageIterator(Taker, Generic[M]):
             self.complete()
 
     def finish_drain(self, deadline: Deadline) -> None:
-        """The application may take what was received as long as it comes for more; the rest goes back."""
+        """The application may take received messages as long as it asks for more; the rest goes back."""
         if not self._wants_acks:
-            # Nobody waits for the application. It takes what is there also when it comes after the close: else it
-            # depended on a millisecond whether a loop ended in order or with ConnectionClosed.
+            # No thread waits for the application. It can take the available messages even after the close. Otherwise a
+            # millisecond would decide if a loop ended in order or with ConnectionClosed.
             if self.runs_out:
                 self.ask_no_more()
                 self.run_out(deadline)
@@ -346,7 +348,7 @@ class MessageIterator(Taker, Generic[M]):
             )
 
     def _wait_for_application(self, deadline: Deadline) -> bool:
-        """Until it has come for the next message and there was none; False when it does not come."""
+        """Wait until it has asked for the next message and there was none; False if it does not ask."""
         seen, patience, gate = -1, Deadline(PATIENCE), waiting.Gate()
         while not (self._closed or deadline.expired() or self.connection.closed):
             if self.delivered != seen:
@@ -374,21 +376,21 @@ class MessageIterator(Taker, Generic[M]):
         return nak_frames(left) if self._wants_acks and not self.options.leave_buffered else []
 
     def _give_back(self, messages: list[Msg]) -> None:
-        """To the server, for others; once it knows that we take nothing more, or they would come back to us."""
-        self._settled = True  # first: what is returned from here on goes back without us
+        """Return messages to the server, once it knows that we take nothing more: else it would send them back."""
+        self._settled = True  # first: messages returned from here on go back without us
         messages += self._take_returned()
         if self._wants_acks and not self.options.leave_buffered:
             nak_all(messages, self.connection)
 
     def _return(self, message: Msg) -> None:
-        """Taken from the mailbox after the end: it goes back with the rest."""
+        """A message taken from the mailbox after the end goes back with the rest."""
         self._returned.append(message)
         if self._settled:
             self._give_back([])
 
     def _take_returned(self) -> list[Msg]:
         taken: list[Msg] = []
-        with contextlib.suppress(IndexError):  # until it is empty; another thread may take from it, too
+        with contextlib.suppress(IndexError):  # until it is empty: another thread may take from it, too
             while True:
                 taken.append(self._returned.popleft())
         return taken
@@ -397,8 +399,8 @@ class MessageIterator(Taker, Generic[M]):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
-            self._engine.check_process()  # before the lock: a thread of the parent may have had it
+        with contextlib.suppress(errors.ForkedConnection):  # a forked child that leaves the blocks of its parent
+            self._engine.check_process()  # before the lock, which a thread of the parent may have held
             self.close()
 
     def __reduce__(self) -> Any:
@@ -406,7 +408,7 @@ class MessageIterator(Taker, Generic[M]):
 
 
 def call_hook(hook: Any, value: Any, text: str | None) -> None:
-    """Call a hook of the application; what it raises must not end the consume. Without a hook `text` is logged."""
+    """Call a hook of the application; its exceptions must not end the consume. Without a hook `text` is logged."""
     if hook is None:
         if text is not None:
             log.warning(text, value, exc_info=value)

@@ -1,10 +1,12 @@
-"""Whether everything has been read: one proof for every "until the end", by whatever way it is read.
+"""The proof that everything has been read, for every "until the end" and every way of reading.
 
-The end is what the stream's leader called its last sequence before the reading began. It is reached when sequences say
-so: the consumer's own (each message carries one, an ordered consumer misses none, and the server tells how many it has
-sent) and the stream's. What was sent and did not arrive is read again by a new consumer; when that does not help, the
-reading ends in ListingIncomplete. A consumer that has nothing to say proves nothing: its replica may lag behind, its
-messages may be lost on a leaf node's link or by an import that passes one response for each request.
+The end is the last sequence that the stream's leader reported before the reading began. Two sequences prove that it is
+reached: the consumer's own and the stream's. Each message carries the consumer's sequence, an ordered consumer misses
+none, and the server reports the number that it has sent.
+
+A new consumer reads lost messages again. If that does not help, the reading ends in ListingIncomplete. A silent
+consumer is not a proof. Its replica may lag behind, or its messages may be lost on a leaf node's link or by an import
+that passes one response for each request.
 """
 
 from __future__ import annotations
@@ -24,21 +26,22 @@ if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg
 
 LOOK_AFTER: Final = 0.5
-"""Seconds without a message after which the server is asked what it has sent. What it sent before the question before
-and is not here by then is lost."""
+"""Seconds without a message after which the client asks the server what it has sent. A message that the server sent
+before the previous question, and that is not here by then, is lost.
+"""
 
 LOOK_SOONER: Final = 0.25
 """The same through an import, until it has passed more than one response to a request."""
 
 ASK_TIMEOUT: Final = 1.0
-"""Seconds for such a question: the next one may get through."""
+"""Seconds for such a question; the next one may get through."""
 
 RESTARTS: Final = 5
-"""New consumers in a row that brought no message at all, although the server says that it sent some."""
+"""New consumers in a row that delivered no message at all, although the server reports that it sent some."""
 
 
 ASK_TIMES: Final = 3
-"""Questions whether the end is reached, beside a stream that others write to, before its subjects are listed."""
+"""Questions about the end, while other clients write to the stream, before the client lists its subjects."""
 
 ASK_EVERY: Final = 1000
 """Messages between such questions while there is always one more."""
@@ -50,8 +53,10 @@ class Reading:
     """Messages of an ordered consumer, and the proof that no more are to come. One thread takes."""
 
     def __init__(self, consumer: OrderedConsumer, messages: OrderedMessages, end: int | None, one_copy: bool) -> None:
-        """`end`: the stream's last sequence before the consumer was made, None when it may not be asked for;
-        `one_copy`: the stream has one replica, so that no consumer of it can be behind the leader."""
+        """`end` is the stream's last sequence before the consumer was created, None without permission to request it.
+
+        `one_copy` means that the stream has one replica, so its consumers cannot be behind the leader.
+        """
         self.consumer = consumer
         self.messages = messages
         self.end = end
@@ -79,13 +84,13 @@ class Reading:
 
     @property
     def suspicious(self) -> bool:
-        """Whether the API is imported and not yet known to pass more than one response for each request."""
+        """True if the API is imported and has never yet passed more than one response for each request."""
         return self._api.is_imported and not self._api.passes_many
 
     def look(self, deadline: Deadline) -> ConsumerInfo | None:
         """After a pause: the consumer's info if it has sent all there is and all of that arrived, None otherwise.
 
-        What was lost is read again from now on. Raises ListingIncomplete.
+        From now on the reading repeats lost messages. Raises ListingIncomplete.
         """
         try:
             info = self.consumer.info(timeout=deadline.at_most(ASK_TIMEOUT))
@@ -95,7 +100,7 @@ class Reading:
             self._read_again("the consumer is gone")
             return None
         except errors.JsClientError:
-            return None  # the link is down, or nobody answers: wait on
+            return None  # the link is down, or no server answers: continue to wait
         state = self.consumer.state
         if info.name != state.name.decode() or self.messages.buffered:
             return None
@@ -133,13 +138,13 @@ class Reading:
         self.messages.start_again(why)
 
     def caught_up(self, position: int, deadline: Deadline) -> bool:
-        """Whether a consumer that has nothing after `position` is not just behind the leader of the stream."""
+        """True if a consumer that has nothing after `position` is as far as the leader of the stream."""
         if self.end is None or self.one_copy or position >= self.end:
             return True
         return self.at_head(position, deadline)
 
     def at_head(self, position: int, deadline: Deadline) -> bool:
-        """Whether the stream's leader has no matching message after `position`. True where nobody may ask it."""
+        """True if the stream's leader has no matching message after `position`, or there is no permission to ask it."""
         try:
             return last_matching(self.consumer, deadline) <= position
         except errors.PermissionViolation:
@@ -149,15 +154,17 @@ class Reading:
 
 
 class CompleteReading:
-    """What a stream holds and then every new message; `complete` turns True behind the last of what it held.
+    """The stored messages of a stream and then every new one; `complete` turns True behind the last stored one.
 
-    Where nothing is stored meanwhile the count proves it. Else a subject may be left out that had a message all the
-    time: its old one was replaced before its turn came, and the new one is ahead of us, for as long as it is replaced
-    again in time. (The number that the server calls pending is no proof: it takes off what was replaced before it adds
-    what was stored.) So this reads on, in the order of the stream, until the leader has nothing newer, or every subject
-    that it lists has been seen.
+    If no client stores messages meanwhile, the count proves the end. Otherwise the reading may miss a subject that had
+    a message all the time. If the old message is replaced before its turn comes, the new one is ahead. That can repeat
+    as long as each new message is replaced in time. The server's number of pending messages is not a proof, because it
+    subtracts replaced messages before it adds stored ones.
 
-    `complete=True`: only new messages are wanted.
+    So this class reads on, in the order of the stream, until the leader has nothing newer, or until every subject that
+    the leader lists has come.
+
+    `complete=True` delivers only new messages.
     """
 
     def __init__(
@@ -175,10 +182,10 @@ class CompleteReading:
         self._js = js
         self._stream = js.stream(stream, fetch_info=False)
         self._options: dict[str, Any] = {"filter_subjects": list(subjects), "headers_only": headers_only}
-        self._window: dict[str, Any] = {"leave_buffered": True, **(window or {})}  # nothing is to be given back
+        self._window: dict[str, Any] = {"leave_buffered": True, **(window or {})}  # there is nothing to return
         self.complete: bool = complete
         self._closed = False
-        self._subjects: set[bytes] = set()  # of what was given, until it is complete
+        self._subjects: set[bytes] = set()  # of delivered messages, until it is complete
         self._unseen: set[bytes] | None = None  # subjects that are still to come
         self._beyond = 0  # messages that were stored after the end
         self._asked = 0
@@ -192,17 +199,17 @@ class CompleteReading:
         self.reading: Reading = self._open(start, end, one_copy, deadline)
         state, info = self.reading.consumer.state, self.reading.consumer.cached_info
         if complete and info is not None:
-            # If the consumer must be made again before anything came, it begins here and not at its own "now".
+            # If the consumer must be re-created before anything came, it begins here and not at its own "now".
             state.skip_to(info.delivered.stream_seq)
         if not complete and not self._expected and self.reading.caught_up(0, deadline):
             self._finish()
 
     def _last_of_stream(self, deadline: Deadline) -> tuple[int | None, bool, bool]:
-        """(its last sequence, whether it has one replica, whether it keeps one message per subject)."""
+        """(its last sequence, True if it has one replica, True if it keeps one message per subject)."""
         try:
             info = self._stream.info(timeout=deadline.at_most(self._js.api.timeout or ASK_TIMEOUT))
         except (errors.PermissionViolation, errors.JetStreamUnavailable):
-            return None, True, False  # not to be asked: the consumer's own words have to do
+            return None, True, False  # no permission to ask: the consumer's own answers must be enough
         config = info.config
         return info.state.last_seq, (config.num_replicas or 1) == 1, config.max_msgs_per_subject == 1
 
@@ -212,14 +219,14 @@ class CompleteReading:
 
     @property
     def _expected(self) -> int:
-        """How many messages waited for the present consumer when it was made."""
+        """The number of messages that waited for the present consumer at its creation."""
         info = self.reading.consumer.cached_info
         return 1 if info is None else info.num_pending
 
     # --- taking ---------------------------------------------------------------------------------------------
 
     def next(self, deadline: Deadline) -> JetStreamMsg | None:
-        """The next message. None when the time is over, or when this call found everything complete."""
+        """The next message. None if the time is over, or if this call found everything complete."""
         while True:
             if self._known is not None and (not self._begin_in_order(self._known, deadline) or self.complete):
                 return None
@@ -235,7 +242,7 @@ class CompleteReading:
                 return None
 
     def _judge(self, message: JetStreamMsg, deadline: Deadline) -> bool:
-        """Whether to give the message out now; completes the reading if it is the last one."""
+        """True to deliver the message now; completes the reading if it is the last one."""
         meta, end = message.metadata, self.reading.end
         seq = meta.stream_seq
         beyond = end is not None and seq > end
@@ -251,7 +258,7 @@ class CompleteReading:
                 return True
         info = self.reading.consumer.cached_info
         if info is not None and meta.consumer == info.name and not beyond and meta.consumer_seq == info.num_pending:
-            # As many as there were, and none of them newer than the end: nothing can have been left out.
+            # All that were stored, and none of them newer than the end: the reading cannot have missed any.
             if self.reading.caught_up(seq, deadline):
                 self._finish()
         elif self._in_order and (beyond or not meta.num_pending):
@@ -261,7 +268,7 @@ class CompleteReading:
         return True
 
     def _ask(self, position: int, deadline: Deadline) -> None:
-        """Others store while we read: are we at the end for a moment, or which subjects have not come?"""
+        """Other clients store meanwhile: find out if this is the end for a moment, or which subjects are missing."""
         if self._unseen is not None:
             return
         if self.reading.at_head(position, deadline):
@@ -286,7 +293,7 @@ class CompleteReading:
         }
 
     def _look(self, deadline: Deadline) -> bool:
-        """Ask the server after a pause; True when this showed that everything has been given."""
+        """Ask the server after a pause; True if this showed that everything has been delivered."""
         info = self.reading.look(deadline)
         if info is None or self.complete:
             return False
@@ -297,13 +304,13 @@ class CompleteReading:
         return self.complete
 
     def _go_on_in_order(self) -> None:
-        """The first pass is over, and something may have been replaced while it ran: read what came after its end."""
+        """The first pass is over, and messages may have been replaced meanwhile: read all messages after its end."""
         self._known = self.reading.end or 0
         self._in_order = True
         self.reading.messages.close()
 
     def _begin_in_order(self, known: int, deadline: Deadline) -> bool:
-        """False when there was no time for it: the next call tries again."""
+        """False if there was no time for it: the next call tries again."""
         start = {"deliver_policy": "by_start_sequence", "opt_start_seq": known + 1}
         if not self._closed:
             try:
@@ -325,9 +332,10 @@ class CompleteReading:
         self._subjects.clear()
         state = self.reading.consumer.state
         if self.reading.end:
-            state.skip_to(self.reading.end)  # where the stream's last message was not for us
+            state.skip_to(self.reading.end)  # if the stream's last message was not for us
         if not state.last_seq:
-            # Nothing is there: made again, the consumer must give every change since, not the last of each subject.
+            # The stream is empty: if re-created, the consumer must deliver every change since, not the last of each
+            # subject.
             state.begin_with_all()
 
     def close(self) -> None:
@@ -337,7 +345,7 @@ class CompleteReading:
 
 
 def last_matching(consumer: OrderedConsumer, deadline: Deadline) -> int:
-    """Sequence of the last message that the consumer's filters select, as the stream's leader knows it; 0: none."""
+    """Sequence of the last message that the consumer's filters select, from the stream's leader; 0 if there is none."""
     given = consumer.state.options.filter_subjects
     stream = consumer.js.stream(consumer.stream_name, fetch_info=False)
     last = 0

@@ -1,4 +1,4 @@
-"""`messages()` of consumers: what a program sees of an iterator."""
+"""`messages()` of consumers: the part of an iterator that a program sees."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ hints.wanted(globals(), "MessageIterator")
 class Messages(Generic[M]):
     """Iterate forever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
 
-    At the end of its `with` block, and at `close()`, messages that were received and not taken go back to the server.
-    It raises an error that ends the reading, such as ConsumerDeleted, and reports all others to `on_error`. It lives
-    through reconnects, leader changes and missing heartbeats.
+    At the end of its `with` block, and at `close()`, it returns unread messages to the server. It raises an error that
+    ends the reading, such as ConsumerDeleted, and reports all others to `on_error`. It survives reconnects, leader
+    changes and missing heartbeats.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -42,35 +42,35 @@ class Messages(Generic[M]):
         return next(self._iterator)
 
     def next(self, timeout: Timeout = DEFAULT) -> M:
-        """One message; waits at most `timeout` seconds (30 by default; 0: only what has been received already).
+        """One message. Waits at most `timeout` seconds (30 by default); 0 takes only an already received message.
 
-        Raises NoMessages when none came in time, IteratorClosed after `stop`, `close` or the end of a drain.
+        Raises NoMessages if none came in time, and IteratorClosed after `stop`, `close` or the end of a drain.
         """
         return self._iterator.next(timeout)
 
     @property
     def buffered(self) -> int:
-        """Messages received and not taken."""
+        """The number of messages received and not taken."""
         return self._iterator.buffered
 
     @property
     def delivered(self) -> int:
-        """Messages taken up to now."""
+        """The number of messages taken up to now."""
         return self._iterator.delivered
 
     @property
     def missed_heartbeats(self) -> int:
-        """How often the server was silent for too long."""
+        """The number of times that the server was silent for too long."""
         return self._iterator.missed_heartbeats
 
     @property
     def paused_until(self) -> Paused | None:
-        """Set while the consumer is paused on the server, as far as the client has asked."""
+        """Set while the consumer is paused on the server, if the client has noticed it."""
         return self._iterator.paused_until
 
     @property
     def resets(self) -> int:
-        """How often the client has re-created an ordered consumer; 0 for other consumers."""
+        """The number of times that the client has re-created an ordered consumer; 0 for other consumers."""
         return self._iterator.resets
 
     @property
@@ -79,23 +79,22 @@ class Messages(Generic[M]):
         return self._iterator.closed
 
     def stop(self) -> None:
-        """End the iteration: blocked and later calls end immediately, and the server sends nothing more. Does not wait,
-        so it is safe in a signal handler.
+        """End the iteration: blocked and later calls end immediately, and the server sends nothing more.
 
-        Messages that were received and not taken go back at the next call, or at `close`.
+        It does not wait, so it is safe in a signal handler. Unread messages go back at the next call, or at `close`.
         """
         self._iterator.stop()
 
     def drain(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
-        """Ask for nothing more; the iteration ends after the messages that were received.
+        """Request nothing more; the iteration ends after the messages that were received.
 
-        `timeout`: seconds to wait for messages on their way. With ack policy none these are all that was asked for. If
+        `timeout`: seconds to wait for messages on their way. With ack policy none these are all requested messages. If
         some do not come in time, `on_error` gets DrainIncomplete with their number.
         """
         self._iterator.drain(timeout)
 
     def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
-        """Stop and release the subscription; messages not taken go back to the server immediately. Idempotent.
+        """Stop and release the subscription; unread messages go back to the server immediately. Idempotent.
 
         `timeout`: seconds to wait for messages on their way; later ones go back when they come.
         """
@@ -116,5 +115,5 @@ class Messages(Generic[M]):
 
 
 def iterator_of(messages: Messages[Any]) -> Any:
-    """For layers and tests: what a loop over the messages takes from."""
+    """For layers and tests: the iterator that a loop over the messages uses."""
     return messages._iterator

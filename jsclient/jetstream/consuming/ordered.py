@@ -1,8 +1,8 @@
 """Ordered consumers: every message once and in order, without acks, whatever happens to the consumer.
 
-The consumer on the server is disposable: in memory, one replica, acks off. Each message must have the next
-consumer sequence; when it has not, when heartbeats stop, the consumer is gone or the link was lost, a new one is
-made that begins right after the last message delivered (ADR-17).
+The consumer on the server is disposable: in memory, one replica, acks off. Each message must have the next consumer
+sequence. If it has another one, heartbeats stop, the consumer is gone or the link was lost, the client makes a new
+consumer. It begins right after the last message delivered (ADR-17).
 """
 
 from __future__ import annotations
@@ -50,22 +50,23 @@ hints.wanted(globals(), "JetStream", "OrderedRead")
 
 
 FIRST_MESSAGES: Final = 5_000
-"""Messages buffered and requested together at first. Nobody else can want them, so more than for work queues: 1M
-replayed at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
+"""Messages buffered and requested together at first. No other client can want them, so more than for work queues:
+replaying 1M cost 2.4 µs of CPU each, where 500 cost 3.3. About 3 MB of small messages; max_bytes holds as well.
+"""
 
 AGAIN: Final = 0.1
-"""Seconds before a consumer that is gone as soon as it is made is made once more."""
+"""Seconds before the client re-creates a consumer that vanished as soon as it was created."""
 
 T = TypeVar("T")
 
 
 class OrderedConsumer(Generic[M]):
-    """Reads a stream in order, each message once, without acks. Made by `stream.ordered_consumer(...)`.
+    """Reads a stream in order, each message once, without acks. You get one from `stream.ordered_consumer(...)`.
 
-    Options are those of OrderedOptions: filter_subjects, deliver_policy, opt_start_seq, opt_start_time,
-    replay_policy, headers_only, inactive_threshold, max_reset_attempts, metadata, name_prefix.
-    It has one cursor and serves one fetch, iteration or consume at a time (OrderedConsumerConcurrentRequests);
-    each goes on where the last one ended. `close()` (or leaving `with`) removes its consumer from the server.
+    It takes the options of OrderedOptions: filter_subjects, deliver_policy, opt_start_seq, opt_start_time,
+    replay_policy, headers_only, inactive_threshold, max_reset_attempts, metadata, name_prefix. It has one cursor and
+    serves one fetch, iteration or consume at a time (OrderedConsumerConcurrentRequests). Each continues where the last
+    one ended. `close()` (or leaving `with`) removes its consumer from the server.
 
     Attributes:
         js: The JetStream object that it was made with.
@@ -91,8 +92,8 @@ class OrderedConsumer(Generic[M]):
         """For layers."""
         self.state.options.filters()
         self._source = OrderedSource(js, stream_name, self.state)
-        self._free = deque([True])  # empty while somebody reads: no lock, because the reader may end on another thread
-        self._kept: list[OrderedMessages] = []  # at most one: of the last fetch, for the next one
+        self._free = deque([True])  # empty during a read; not a lock, because the read may end on another thread
+        self._kept: list[OrderedMessages] = []  # at most one, which the last fetch leaves for the next
         self._values: Values[Any] | None = None
 
     @arguments
@@ -118,8 +119,10 @@ class OrderedConsumer(Generic[M]):
         window: tuple[int, int] = (FIRST_MESSAGES, MOST_MESSAGES),
         **options: Unpack[PullOptionsDict],
     ) -> OrderedMessages[M]:
-        """For layers: the iterator below `messages`, with a consumer that is made within the deadline. `window`:
-        messages at the start, and at most."""
+        """For layers: the iterator below `messages`, with a consumer created within the deadline.
+
+        `window`: messages at the start, and at most.
+        """
         self._occupy()
         try:
             self._drop_fetching()
@@ -137,7 +140,7 @@ class OrderedConsumer(Generic[M]):
 
     @arguments
     def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch[M]:
-        """Wait for `max_messages` or `timeout` seconds (30 by default; 0: only what is there)."""
+        """Wait for `max_messages` or `timeout` seconds (30 by default; 0 takes only available messages)."""
         batch = self._fetch(max_messages, timeout, cancel)
         return cast("Batch[M]", batch if self._values is None else self._values.batch(batch))
 
@@ -148,7 +151,7 @@ class OrderedConsumer(Generic[M]):
         if cancel is not None:
             cancel.check()
         with self._fetch_stream(deadline) as stream:
-            stream.cancel = cancel  # also none: that of an earlier fetch means nothing any more
+            stream.cancel = cancel  # also None: the token of an earlier fetch has no meaning any more
             want = max_messages if seconds else min(max_messages, _available_now(stream, deadline))
             if cancel is None:
                 batch = _gather(stream, want, deadline)
@@ -160,12 +163,12 @@ class OrderedConsumer(Generic[M]):
             return batch
 
     def fetch_no_wait(self, max_messages: int) -> Batch[M]:
-        """What is there now, up to `max_messages`."""
+        """The available messages, up to `max_messages`."""
         return self.fetch(max_messages, 0)
 
     @arguments
     def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> M:
-        """One message; raises NoMessages when none came in `timeout` seconds (30 by default)."""
+        """One message; raises NoMessages if none came in `timeout` seconds (30 by default)."""
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
         while True:
             batch = self.fetch(1, timeout, cancel=cancel)
@@ -173,7 +176,7 @@ class OrderedConsumer(Generic[M]):
                 return batch[0]
             if not batch.skipped:
                 raise errors.NoMessages(f"no message of {self._source} in time")
-            # What comes behind it, in the time that is left.
+            # Take the message behind it, in the time that is left.
             timeout = 0 if deadline.expired() else deadline.remaining()
 
     @arguments
@@ -186,10 +189,10 @@ class OrderedConsumer(Generic[M]):
         timeout: Timeout = DEFAULT,
         **options: Unpack[PullOptionsDict],
     ) -> OrderedRead[M]:
-        """Iterate over what is there and end exactly: see OrderedRead.
+        """Iterate over stored messages and end exactly: see OrderedRead.
 
-        `end_seq`: the last stream sequence to read; `time`: messages stored up to then; `drained=True`: up to the
-        stream's last message at the start. `timeout`: seconds for the next message (30).
+        Pass one of three ends. `end_seq` is the last stream sequence to read. `time` reads messages stored up to then.
+        `drained=True` reads up to the stream's last message at the start. `timeout`: seconds for the next message (30).
         """
         from jsclient.jetstream.consuming.finite import OrderedRead
 
@@ -223,11 +226,11 @@ class OrderedConsumer(Generic[M]):
 
     @property
     def cached_info(self) -> ConsumerInfo | None:
-        """What the server said when the present consumer was made; None before the first read."""
+        """The server's information from the creation of the present consumer; None before the first read."""
         return self._source.info
 
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
-        """Ask for the current consumer; raises OrderedConsumerNotCreated before the first read."""
+        """Request information about the current consumer; raises OrderedConsumerNotCreated before the first read."""
         if self._source.info is None:
             raise errors.OrderedConsumerNotCreated("nothing was read yet, and the consumer is made at first use")
         return self._source.ask(timeout)
@@ -260,7 +263,7 @@ def _options(
 
 
 def available(stream: OrderedMessages, deadline: Deadline | None = None) -> int:
-    """Messages that match and were not delivered to the application yet: one CONSUMER.INFO."""
+    """Number of matching messages that the application has still to receive, by one CONSUMER.INFO."""
     source = stream.source
     info = source.ask(DEFAULT if deadline is None else deadline.remaining())
     sent = max(info.delivered.consumer_seq - (source.state.expected - 1), 0)
@@ -268,7 +271,7 @@ def available(stream: OrderedMessages, deadline: Deadline | None = None) -> int:
 
 
 def _available_now(stream: OrderedMessages, deadline: Deadline) -> int:
-    """The same by a consumer that is there: first what has happened since the last call is dealt with."""
+    """The same from an existing consumer, after dealing with everything that happened since the last call."""
     while True:
         if not stream.catch_up(deadline):
             raise errors.ReadStalled(
@@ -280,7 +283,7 @@ def _available_now(stream: OrderedMessages, deadline: Deadline) -> int:
         except errors.ConsumerNotFound:
             if deadline.expired():
                 raise
-            waiting.Gate().wait(deadline.at_most(AGAIN))  # it may be gone again as soon as it is made
+            waiting.Gate().wait(deadline.at_most(AGAIN))  # it may vanish as soon as it is created
 
 
 def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:

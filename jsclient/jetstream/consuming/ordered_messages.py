@@ -1,4 +1,4 @@
-"""The iterator of an ordered consumer: every message once and in order, and a new consumer when one is missing."""
+"""The iterator of an ordered consumer: every message once and in order, and a new consumer if one is missing."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class OrderedSource(PullSource):
         self.info: ConsumerInfo | None = None
         self.same_stream: SameStream = SameStream()
         self.lost: str = ""
-        """Why the consumer has to be made again, if it has to be."""
+        """The reason why the consumer must be re-created, or empty."""
 
     def ask(self, timeout: Timeout) -> ConsumerInfo:
-        """CONSUMER.INFO. A consumer that is not there is made again by the next read."""
+        """CONSUMER.INFO. If the consumer does not exist, the next read re-creates it."""
         name = self.state.name
         try:
             return consumer_requests.info(self.js, self.stream_name, name.decode(), timeout=timeout)
@@ -82,12 +82,12 @@ class OrderedSource(PullSource):
             raise
 
     def create(self, timeout: float | None = CREATE_TIMEOUT) -> None:
-        """Make the next consumer; the old one is removed without waiting."""
+        """Create the next consumer, and remove the old one without waiting."""
         state = self.state
         deadline = Deadline(timeout)
         self.delete()
         config = state.next_config()
-        # In a variable: another thread may close it meanwhile, and then there is no `self.info` any more.
+        # In a variable, because another thread may close it meanwhile, which removes `self.info`.
         self.info = info = consumer_requests.put(
             self.js, self.stream_name, config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
         )
@@ -101,13 +101,13 @@ class OrderedSource(PullSource):
         self.lost = ""
 
     def examine(self, timeout: float) -> Exception | None:
-        """Ask whether the consumer is alive, unless it is known already that it has to be made again."""
+        """Ask if the consumer is alive, unless it must be re-created anyway."""
         if self.lost:
             return None
         return why_silent(self.js, self.stream_name, self.state.name.decode(), str(self), timeout)
 
     def delete(self) -> None:
-        """Best effort and without waiting."""
+        """Delete the consumer on a best-effort basis, without waiting."""
         name = self.state.name.decode()
         if self.info is None and not name:
             return
@@ -121,7 +121,7 @@ class OrderedSource(PullSource):
 class OrderedMessages(MessageIterator[M]):
     """The iterator of an ordered consumer. Threads may share it: each message goes to one of them, in order.
 
-    Messages are checked many at a time, under one lock, and wait in `_ready`: a lock and a call per message would
+    It checks many messages at a time, under one lock, and keeps them in `_ready`. A lock and a call per message would
     cost as much as everything else.
     """
 
@@ -138,7 +138,7 @@ class OrderedMessages(MessageIterator[M]):
         if options.cancel is not None:
             options.cancel.check()
         self.resets: int = 0
-        self.cancel: Cancel | None = None  # of the fetch under way
+        self.cancel: Cancel | None = None  # the token of the fetch under way
         self._on_close = on_close
         self._order = waiting.new_turn()  # held by the one thread that takes from the mailbox
         self._ready: deque[Msg] = deque()
@@ -146,10 +146,10 @@ class OrderedMessages(MessageIterator[M]):
         self._released = False
         self._again = Again(source.state.options.max_reset_attempts)
         self._vain = Vain()
-        self._questions: deque[float] = deque()  # when to ask whether the consumer is still there
+        self._questions: deque[float] = deque()  # when to ask if the consumer still exists
         source.create(timeout)
         self._vain.made()
-        # Asking costs less than waiting for the old consumer, so there is no limit on that.
+        # Asking costs less than waiting for the old consumer, so questions are unlimited.
         self._pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers), questions=QuestionLimit(0.0))
         self._pump.inbox.one_server = True
         self._state = self._pump.state
@@ -158,7 +158,7 @@ class OrderedMessages(MessageIterator[M]):
     # --- taking -------------------------------------------------------------------------------------------
 
     def __next__(self) -> M:
-        # The same as _get, without its calls: they are a tenth of what a message costs.
+        # The same as _get, without its calls, which are a tenth of the cost of a message.
         state = self._state
         if state.due:
             self._pull()
@@ -168,7 +168,7 @@ class OrderedMessages(MessageIterator[M]):
                 if state.take() >= state.check_at and self._pump.reached():
                     self.stop()
                 if state.max_bytes:
-                    # Summed up before it is added: between reading and writing a count no other thread may run.
+                    # Summed up first: no other thread may run between reading and writing the count.
                     size = len(item.raw_subject) + len(item.data) + len(item.raw_reply or b"")
                     if item.raw_headers is not None:
                         size += len(item.raw_headers)
@@ -239,7 +239,7 @@ class OrderedMessages(MessageIterator[M]):
             self._order.release()
 
     def _take_some(self, deadline: Deadline) -> bool:
-        """Deal with what is in the mailbox, or wait for something; False when time is up and nothing is there."""
+        """Handle an item of the mailbox, or wait for one; False if time is up and none has come."""
         try:
             item = self._mailbox.take()
             if item is None and not deadline.expired():
@@ -254,7 +254,7 @@ class OrderedMessages(MessageIterator[M]):
         return True
 
     def _look(self, deadline: Deadline) -> None:
-        """Nothing came: what does the silence mean?"""
+        """Nothing came: find out what the silence means."""
         patience = deadline.at_most(QUESTION_TIMEOUT)
         if not self._questions or time.monotonic() < self._questions[0] or patience <= 0:
             self._hear(self._pump.look(deadline))
@@ -265,7 +265,7 @@ class OrderedMessages(MessageIterator[M]):
             self._hear([one for one in told if not proves_nothing(one.what, patience)])
 
     def catch_up(self, deadline: Deadline) -> bool:
-        """Deal with everything that has come, and have a consumer; False when that was not to be done in time."""
+        """Handle everything that has come, and have a consumer; False if that did not succeed in time."""
         if not take_turn(self._order, deadline.remaining()):
             return False
         try:
@@ -278,7 +278,7 @@ class OrderedMessages(MessageIterator[M]):
             self._order.release()
 
     def _handle(self, item: Any) -> None:
-        """Something from the mailbox: a message is checked, and waits in `_ready`."""
+        """Handle an item of the mailbox; messages are checked and added to `_ready`."""
         if item is WAKE:
             return
         if isinstance(item, LinkEvent):
@@ -299,12 +299,12 @@ class OrderedMessages(MessageIterator[M]):
         if verdict is DELIVER:
             self._ready.append(item)
         elif verdict is SKIP:
-            self._state.take()  # delivered before; it counts against what was asked for
+            self._state.take()  # delivered before; it counts as one of the requested messages
         elif verdict is GAP:
             self.source.lost = f"messages are missing before {item.reply}"
 
     def _check_more(self) -> None:
-        """Check what else is there, up to the next thing that is no message."""
+        """Check the other items, up to the next one that is not a message."""
         if self.source.lost:
             return
         popleft, head = self._mailbox.popleft, self.source.state.head
@@ -353,7 +353,7 @@ class OrderedMessages(MessageIterator[M]):
             self._questions = deque(now + delay for delay in QUESTIONS)
 
     def _hear(self, told: Sequence[Told]) -> None:
-        """What a new consumer mends is reported, and makes one."""
+        """Report an error that a new consumer fixes, and make one necessary."""
         for one in told:
             if isinstance(one.what, MENDED):
                 self.source.lost = str(one.what)
@@ -362,14 +362,16 @@ class OrderedMessages(MessageIterator[M]):
                 super()._hear([one])
 
     def start_again(self, why: str) -> None:
-        """What the consumer sent did not arrive. The next call makes a new one and reads it again."""
+        """Messages of the consumer were lost. The next call makes a new consumer and reads them again."""
         self.source.lost = why
 
     # --- the new consumer -------------------------------------------------------------------------------------
 
     def _made_again(self, deadline: Deadline) -> bool:
-        """Make the next consumer if that is necessary, with back-off until it works, the iterator is stopped, or
-        attempts are used up; False when time is up."""
+        """Make the next consumer if that is necessary; False if time is up.
+
+        It repeats with back-off until it works, the iterator is stopped, or attempts are used up.
+        """
         self._check_open()
         if not self.source.lost:
             return True
@@ -385,7 +387,7 @@ class OrderedMessages(MessageIterator[M]):
         return True
 
     def _paused(self, deadline: Deadline) -> bool:
-        """Wait as long as `_vain` says, for the old consumer may still send; False when time is up before that."""
+        """Wait for the pause that `_vain` wants, as the old consumer may still send; False if time is up before."""
         while not (self.ending or self._mailbox.closed):
             left = self._vain.pause(self.source.state.expected, time.monotonic())
             if left <= 0:
@@ -397,7 +399,7 @@ class OrderedMessages(MessageIterator[M]):
         return True
 
     def make_next(self, timeout: float) -> bool:
-        """For `Again`: what the old consumer sent comes again from the new one."""
+        """For `Again`: the new consumer sends the old one's unread messages again."""
         self._pump.forget(*self._waiting_size())
         self._check_cancelled()
         if not self._pump.connected:
@@ -413,18 +415,18 @@ class OrderedMessages(MessageIterator[M]):
         self._report(error)
 
     def pause(self, delay: float) -> bool:
-        """Wait before the next attempt; True when the link came back meanwhile."""
+        """Wait before the next attempt; True if the link came back meanwhile."""
         try:
             item = self._pump.inbox.inbox.next(delay)
         except errors.SubscriptionClosed:
-            return False  # closed meanwhile, by another thread: that is the end, and no error
+            return False  # closed meanwhile by another thread: a regular end
         self._check_cancelled()
         if isinstance(item, LinkEvent):
             self._pump.connected = item is LinkEvent.RECONNECTED
         return item is LinkEvent.RECONNECTED
 
     def _check_cancelled(self) -> None:
-        """The token of a fetch may have been thrown away with what the old consumer had sent."""
+        """The token of a fetch may have been discarded together with messages of the old consumer."""
         if self.cancel is not None:
             self.cancel.check()
 
@@ -450,7 +452,7 @@ class OrderedMessages(MessageIterator[M]):
         return len(self._mailbox) + len(self._ready)
 
     def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
-        """Stop and remove the consumer from the server. What was not taken is read again by the next use."""
+        """Stop and remove the consumer from the server. The next use reads unread messages again."""
         with self._lock:  # the connection may close it at the same time
             first, self._released = not self._released, True
         super().close(timeout)

@@ -1,7 +1,7 @@
 """Ordered reading by a push consumer: the older form, with flow control and heartbeats (features 1.10).
 
-OrderedConsumer, which pulls, does the same with bounded memory and less to go wrong; this one is for accounts that
-may not pull, and for servers' push paths.
+OrderedConsumer, which pulls, does the same with bounded memory and less to go wrong. This one is for accounts without
+permission to pull, and for servers' push paths.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ T = TypeVar("T")
 
 HEARTBEAT: Final = 5.0
 SHORTEST_HEARTBEAT: Final = 0.1  # what the server accepts (10083)
-ACK_WAIT: Final = 22 * 3600.0  # as nats.go and nats.py: nothing is redelivered, gaps are read again
+ACK_WAIT: Final = 22 * 3600.0  # as in nats.go and nats.py: nothing is redelivered, gaps are read again
 
 
 class OrderedPushSource:
-    """The current consumer on the server; every one of them delivers to a subject of its own."""
+    """The current consumer on the server; every new consumer delivers to a new subject."""
 
     def __init__(self, js: JetStream, stream_name: str, state: OrderedState, heartbeat: float) -> None:
         self.js = js
@@ -94,16 +94,16 @@ class OrderedPushSource:
         self.delete()
         self.config = self._config(self.state.next_config(), subject)
         deadline = Deadline(timeout)
-        # In a variable: another thread may close it meanwhile, and then there is no `self.info` any more.
+        # In a variable, because another thread may close it meanwhile, which removes `self.info`.
         self.info = info = consumer_requests.put(
             self.js, self.stream_name, self.config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
         )
         self.same_stream.check(self.js, self.stream_name, info, deadline)
-        # A repeated create may find the consumer at work already.
+        # A repeated create may find that the consumer delivers already.
         self.state.created(info.num_pending + info.delivered.consumer_seq)
 
     def delete(self) -> None:
-        """Best effort and without waiting."""
+        """Delete the consumer on a best-effort basis, without waiting."""
         if not self.state.name:
             return
         self.info = None
@@ -128,8 +128,8 @@ class OrderedPushMessages(MessageIterator[M]):
     def __init__(self, source: OrderedPushSource, options: PushOptions, values: Values[Any] | None = None) -> None:
         self.resets: int = 0
         self._order = waiting.new_turn()
-        self._because = ""  # why a new consumer has to be made
-        self._questions: deque[float] = deque()  # when to ask whether the consumer is still there
+        self._because = ""  # why a new consumer is needed
+        self._questions: deque[float] = deque()  # when to ask if the consumer still exists
         self._again = Again(source.state.options.max_reset_attempts)
         self._push = PushIntake(source, options)
         self._push.watch_servers()
@@ -141,8 +141,11 @@ class OrderedPushMessages(MessageIterator[M]):
             raise
 
     def make_next(self, timeout: float = CREATE_TIMEOUT) -> bool:
-        """Subscribe first, then create. A subject of its own per consumer, or the "Consumer Deleted" of the old one
-        would be taken for the new one's; and no wildcard, which the server does not count as interest."""
+        """Subscribe first, then create.
+
+        Each consumer has its own subject, or the client would mistake the "Consumer Deleted" of the old one for the new
+        one's. A wildcard subject would not work: the server ignores it as interest.
+        """
         self._push.connected = self.connection.is_connected
         if not self._push.connected:
             return False
@@ -185,7 +188,7 @@ class OrderedPushMessages(MessageIterator[M]):
             self._order.release()
 
     def _look(self, deadline: Deadline) -> None:
-        """Nothing came: what does the silence mean?"""
+        """Nothing came: find out what the silence means."""
         patience = deadline.at_most(QUESTION_TIMEOUT)
         if not self._questions or time.monotonic() < self._questions[0] or patience <= 0:
             self._hear(self._push.look(deadline))
@@ -197,7 +200,7 @@ class OrderedPushMessages(MessageIterator[M]):
                 self._hear(failed(found))
 
     def _is_next(self, item: Msg) -> bool:
-        """Whether the message follows the last one; a gap asks for a new consumer."""
+        """True if the message follows the last one; a gap makes a new consumer necessary."""
         if item.raw_headers is not None and item.status is not None and not item.raw_reply:
             return False  # a control frame of an earlier consumer
         verdict = self.source.state.check(item.raw_reply)
@@ -219,7 +222,7 @@ class OrderedPushMessages(MessageIterator[M]):
         self._hear(self._push.control(item))
 
     def _hear(self, told: Sequence[Told]) -> None:
-        """What a new consumer mends is reported, and makes one."""
+        """Report an error that a new consumer fixes, and make one."""
         for one in told:
             if isinstance(one.what, MENDED):
                 self._because = str(one.what)
@@ -243,7 +246,7 @@ class OrderedPushMessages(MessageIterator[M]):
         try:
             item = self._mailbox.get(delay)
         except errors.SubscriptionClosed:
-            return False  # closed meanwhile, by another thread: that is the end, and no error
+            return False  # closed meanwhile by another thread: a regular end
         return item is LinkEvent.RECONNECTED
 
     @property
@@ -259,15 +262,16 @@ class OrderedPushMessages(MessageIterator[M]):
 
 
 class OrderedPushConsumer(Generic[M]):
-    """Reads a stream in order, each message once, pushed by the server. Made by `stream.ordered_push_consumer(...)`.
+    """Reads a stream in order, each message once, pushed by the server; see `stream.ordered_push_consumer(...)`.
 
-    Options are those of OrderedOptions, and `heartbeat`: seconds between signs of life (5), twice this without one
-    is an alarm. Each `messages()` or `consume()` begins at the options' start, with a consumer of its own.
+    It takes the options of OrderedOptions and `heartbeat`, the seconds between the server's heartbeats (5). Twice this
+    time without one is an alarm. Each `messages()` or `consume()` begins at the options' start, with a separate
+    consumer.
 
     Attributes:
         js: The JetStream object that it was made with.
         stream_name: The stream that it reads.
-        heartbeat: Seconds between signs of life of the server.
+        heartbeat: Seconds between the server's heartbeats.
 
     Options of several methods:
         on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises

@@ -1,4 +1,4 @@
-"""Making the consumer of an ordered read again, until it works."""
+"""Re-creating the consumer of an ordered read, until it works."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ LONGEST_DELAY: Final = 1.0
 CREATE_TIMEOUT: Final = 5.0
 
 PATIENCE: Final = 2.0
-"""Seconds for an attempt at first: a cluster that has not noticed yet that a server died may place the consumer there,
-and no answer ever comes; the next one, by another name, may be placed elsewhere."""
+"""Seconds for an attempt at first. A cluster that has not yet noticed the death of a server may place the consumer
+there, and no answer ever comes. The next consumer has another name and may be placed elsewhere.
+"""
 
 IMPATIENT: Final = 6
-"""Attempts with so little patience, longer than elections last; then a server may only be slow."""
+"""Attempts with this little patience, longer than elections last. After that a server may only be slow."""
 
 CREATE_AGAIN: Final = 1.0
-"""Seconds after which a CONSUMER.CREATE without an answer is sent again: while leaders change they get lost. It is the
-same consumer, so an answer to any of them will do."""
+"""Seconds after which a CONSUMER.CREATE without an answer is sent again, because requests get lost while leaders
+change. All requests name the same consumer, so an answer to any of them is sufficient.
+"""
 
 SHORTEST_CREATE: Final = 0.15
-"""Seconds that a new consumer may take to be made within a call that does not wait at all: a poll must come on, too."""
+"""Seconds for creating a consumer within a call that does not wait at all: a poll must make progress, too."""
 
 OFFLINE_DELAY: Final = 1.0
-"""Between two looks at the link while it is down; its return ends the wait."""
+"""Seconds between two looks at the link while it is down; its return ends the wait."""
 
 GONE_ATTEMPTS: Final = 3
-"""How often "stream not found" must be answered before it is believed: a cluster that starts may say so."""
+"""Number of answers "stream not found" after which the client accepts it: a cluster that starts may give it wrongly."""
 
 MENDED: Final = (
     errors.NoHeartbeat,
@@ -48,38 +50,44 @@ MENDED: Final = (
     errors.NoResponders,
     errors.ConsumerDeleted,
 )
-"""What a new consumer mends."""
+"""Errors that a new consumer fixes."""
 
 HOPELESS: Final = (errors.ConfigError, errors.NotSupported, errors.PermissionViolation, errors.StreamRecreated)
 
 
 def take_turn(order: Any, timeout: float | None) -> bool:
-    """Wait for the thread that takes from the mailbox; False when it is still at it after `timeout` seconds."""
+    """Wait for the thread that takes from the mailbox; False if it is still busy after `timeout` seconds."""
     taken: bool = order.acquire() if timeout is None else order.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
     return taken
 
 
 QUESTIONS: Final = (0.05, 0.4, 0.8, 1.5, 3.0)
-"""Seconds after a server has left the cluster in which an ordered read that gets nothing asks for its consumer, which
-lives on one server only. In lame duck mode a server says goodbye up to a second before its consumers stop."""
+"""Seconds after a server has left the cluster at which an ordered read that gets nothing asks for its consumer. That
+consumer is on one server only. In lame duck mode a server announces its end up to a second before its consumers stop.
+"""
 
 QUESTION_TIMEOUT: Final = 0.5
-"""Seconds for the answer. A call that waits for less has only that time, and then no answer proves nothing."""
+"""Seconds for the answer. A call with a shorter timeout has only that time, and then silence proves nothing."""
 
 QUIET: Final = 0.04
 """Seconds without a frame before such a question is worth asking."""
 
 
 class SameStream:
-    """Whether the stream is still the one that the read began with: on another one of the same name, going on after
-    the last sequence would leave out what it holds."""
+    """A check that the stream is still the one with which the read began.
+
+    On a new stream of the same name, continuing after the last sequence would leave out its messages.
+    """
 
     def __init__(self) -> None:
-        self._made: dt.datetime | None = None  # when the first consumer was made
+        self._made: dt.datetime | None = None  # when the first consumer was created
 
     def check(self, js: JetStream, stream: str, info: ConsumerInfo, deadline: Deadline) -> None:
-        """After a consumer was made; raises StreamRecreated. A user without STREAM.INFO is not told. Where nobody
-        answers it is not known, and the error is raised: the next attempt asks again."""
+        """Call it after creating a consumer; raises StreamRecreated.
+
+        Without permission for STREAM.INFO there is no check. If no server answers, the call raises that error, and the
+        next attempt asks again.
+        """
         if self._made is None:
             self._made = info.created
             return
@@ -92,7 +100,7 @@ class SameStream:
 
 
 class Vain:
-    """Pauses after consumers that ended before they brought a message: the next one may end like them."""
+    """Pauses after consumers that ended before they delivered a message: the next one may end like them."""
 
     def __init__(self) -> None:
         self._made = False
@@ -104,7 +112,7 @@ class Vain:
         self._made = True
 
     def pause(self, expected: int, now: float) -> float:
-        """Seconds before the next one is made. `expected`: the number of the message that the last one owes."""
+        """Seconds before the next one is created. `expected`: the number of the message that the last one owes."""
         if self._made:
             self._made = False
             self._count = 0 if expected > 1 else self._count + 1
@@ -113,7 +121,7 @@ class Vain:
         return max(0.0, self._not_before - now)
 
     def over(self) -> None:
-        """The link came back: what ended the last consumers may be over."""
+        """The link came back: the trouble that ended the last consumers may be over."""
         self._not_before = 0.0
 
 
@@ -126,24 +134,24 @@ class Resettable(Protocol):
     def ending(self) -> bool: ...
 
     def make_next(self, timeout: float) -> bool:
-        """Make the next consumer; False means that the link is down, which is no attempt."""
+        """Make the next consumer. False means that the link is down, which does not count as an attempt."""
         ...
 
     def pause(self, delay: float) -> bool:
-        """Wait before the next attempt; True when the link came back."""
+        """Wait before the next attempt; True if the link came back."""
         ...
 
     def give_up(self, error: Exception) -> None:
-        """What cannot be mended."""
+        """Called with an error that cannot be fixed."""
         ...
 
     def tell(self, error: Exception) -> None:
-        """Every other failure."""
+        """Called with every other failure."""
         ...
 
 
 class Again:
-    """Makes the consumer of an ordered read again, over as many calls as it takes."""
+    """Re-creates the consumer of an ordered read, over any number of calls."""
 
     def __init__(self, max_attempts: int | None) -> None:
         self._max_attempts = max_attempts
@@ -154,7 +162,7 @@ class Again:
         self._delay = FIRST_DELAY
 
     def run(self, reading: Resettable, deadline: Deadline) -> bool:
-        """Try until it works, or is given up. False when time is up: call it again."""
+        """Try until it works, or must be given up. False if time is up: call it again."""
         while not reading.ending:
             patience = PATIENCE if self._attempts < IMPATIENT else CREATE_TIMEOUT
             timeout = max(deadline.at_most(patience), SHORTEST_CREATE)
@@ -194,21 +202,21 @@ class Again:
 
 
 def proves_nothing(found: Any, patience: float) -> bool:
-    """Whether such a question has found no more than that nobody answered in less time than an answer may take."""
+    """True if the only finding is silence, within less time than an answer may take."""
     return isinstance(found, errors.NoHeartbeat) and patience < QUESTION_TIMEOUT
 
 
 def why_silent(js: JetStream, stream: str, name: str, what: str, timeout: float) -> Exception | None:
-    """Nothing came for a while: the reason to make an ordered consumer again, or None if it is there and well.
+    """Nothing came for a while: the reason to re-create an ordered consumer, or None if it exists and is healthy.
 
-    Whether it is gone, or only its server does not answer: a new one costs less than waiting for the old.
+    The consumer may be gone, or its server may not answer. In both cases a new one costs less than waiting for the old.
     """
     try:
         consumer_requests.info(js, stream, name, timeout=timeout)
     except (errors.ConsumerNotFound, errors.StreamNotFound):
         return errors.ConsumerDeleted(404, "", f"{what} does not exist any more")
     except errors.PermissionViolation:
-        return None  # we may not ask: the alarm tells
+        return None  # no permission for the question: the alarm will report it
     except errors.JsClientError as error:
         return errors.NoHeartbeat(f"no heartbeat and no message of {what}, and no answer: {errors.brief(error)}")
     return None

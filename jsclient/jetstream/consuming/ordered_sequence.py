@@ -17,7 +17,7 @@ from jsclient.jetstream.message import consumer_position
 from jsclient.nuid import PREFIX_LENGTH, next_nuid
 
 INACTIVE: Final = 300.0
-"""Seconds after which the server removes a consumer that we could not (nats.go)."""
+"""Seconds after which the server removes a consumer that the client could not remove (nats.go)."""
 
 LAST_PER_SUBJECT: Final = "last_per_subject"
 
@@ -26,13 +26,13 @@ SKIP: Final = "skip"
 STALE: Final = "stale"
 GAP: Final = "gap"
 
-NOTHING: Final = b"\0"  # what no subject begins with
+NOTHING: Final = b"\0"  # no subject begins with it
 
 
 class OrderedOptionsDict(TypedDict, total=False):
     """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `OrderedOptions`.
     """
@@ -52,21 +52,22 @@ class OrderedOptionsDict(TypedDict, total=False):
 @declared("OrderedOptionsDict")
 @attrs.frozen(kw_only=True)
 class OrderedOptions:
-    """How an ordered consumer reads; `max_reset_attempts`: None retries for ever.
+    """Options of an ordered consumer. With `max_reset_attempts` None it retries indefinitely.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        filter_subjects: Only messages on these subjects (wildcards are allowed; several need server 2.10); none: all.
-        deliver_policy: Where it begins: see DeliverPolicy.
-        opt_start_seq: With "by_start_sequence": the first sequence.
-        opt_start_time: With "by_start_time": messages stored at that time or later.
-        replay_policy: "original": as slowly as they were stored; None: as fast as they are taken.
-        inactive_threshold: Seconds after which the server removes its consumer when nothing reads.
-        headers_only: True: without the payloads.
-        max_reset_attempts: Attempts in a row to make a new consumer after a gap; None: for ever.
-        metadata: Words of yours that the consumers carry (server 2.10).
-        name_prefix: What the names of its consumers begin with; "": a random one.
+        filter_subjects: Only messages on these subjects, by default all. Wildcards are allowed; several subjects need
+            server 2.10.
+        deliver_policy: The message with which it begins, see DeliverPolicy.
+        opt_start_seq: The first sequence, with "by_start_sequence".
+        opt_start_time: Messages stored at that time or later, with "by_start_time".
+        replay_policy: "original" delivers as slowly as the messages were stored. None delivers as fast as you read.
+        inactive_threshold: Seconds after which the server removes its consumer if nothing reads.
+        headers_only: True delivers messages without their payloads.
+        max_reset_attempts: Attempts in a row to make a new consumer after a gap; None tries indefinitely.
+        metadata: Your key-value pairs for the consumers (server 2.10).
+        name_prefix: The beginning of the names of its consumers; by default a random one.
     """
 
     filter_subjects: str | Sequence[str] = ()
@@ -101,24 +102,26 @@ class OrderedOptions:
 
 
 class OrderedState:
-    """The cursor: the last stream sequence delivered, and what the current consumer must send next."""
+    """The cursor: the last stream sequence delivered, and the sequence that the current consumer must send next."""
 
     def __init__(self, options: OrderedOptions) -> None:
         self.options: OrderedOptions = options
-        # Not all of it: the name comes with every message, and the first part is the same for all of one process.
+        # Without the first part of the id, which is the same for the complete process: every message carries the name.
         self.prefix: str = options.name_prefix or next_nuid()[PREFIX_LENGTH:]
         self.serial: int = 0
         self.name: bytes = b""
         self.expected: int = 1  # consumer sequence of the next message
         self._last_raw = b"0"
-        self._head = NOTHING  # of the ack subjects of the current consumer, once one was seen
+        self._head = NOTHING  # the head of the current consumer's ack subjects, after the first one
         self._snapshot = options.deliver_policy == LAST_PER_SUBJECT  # the first pass is under way
         self._snapshot_size = 0  # messages that the current consumer sends for it
 
     def next_config(self) -> ConsumerConfig:
-        """The configuration of the next consumer: the user's start for the first one, then right after the last
-        message. A `last_per_subject` snapshot that is not complete is taken again: what was delivered is skipped,
-        where a start by sequence would deliver older values as if they were the last (nats.go #1633)."""
+        """The configuration of the next consumer. It begins at the user's start, or else right after the last message.
+
+        It repeats an incomplete `last_per_subject` snapshot, and the client skips delivered messages. A start by
+        sequence would deliver older values as if they were the last (nats.go #1633).
+        """
         self.serial += 1
         name = f"{self.prefix}_{self.serial}"
         live = self.last_seq > 0 and not self.in_snapshot
@@ -147,12 +150,12 @@ class OrderedState:
         )
 
     def created(self, num_pending: int) -> None:
-        """The consumer was made; the first `num_pending` messages of a last_per_subject one are the snapshot."""
+        """The consumer exists; the first `num_pending` messages of a last_per_subject one are the snapshot."""
         self._snapshot_size = num_pending
 
     @property
     def in_snapshot(self) -> bool:
-        """Whether the first pass of a last_per_subject read is still under way."""
+        """True while the first pass of a last_per_subject read is under way."""
         if self._snapshot and self.expected > self._snapshot_size:
             self._snapshot = False
         return self._snapshot
@@ -160,8 +163,8 @@ class OrderedState:
     def check(self, reply: bytes | None) -> str:
         """DELIVER, SKIP (delivered before), STALE (of an earlier consumer) or GAP (something is missing).
 
-        The part of the ack subject before the sequences is the same for all messages of a consumer, so it is
-        compared as a whole: a third of the cost of taking the subject apart.
+        The part of the ack subject before the sequences is the same for all messages of a consumer. Comparing it as one
+        string takes a third of the cost of splitting the subject.
         """
         try:
             head, stream_seq, consumer_seq, _, _ = reply.rsplit(b".", 4)  # type: ignore[union-attr]
@@ -175,15 +178,15 @@ class OrderedState:
 
     @property
     def head(self) -> bytes:
-        """What the ack subjects of the present consumer's messages begin with, once the first one was checked."""
+        """The beginning of the ack subjects of the present consumer's messages, after the check of the first one."""
         return self._head + b"."
 
     def advance(self, reply: bytes, count: int) -> bool:
-        """`count` messages came in a row, all of them with `head`, the last one with this reply: True, and they count
-        as delivered, if nothing is missing among them.
+        """Count a row of messages as delivered and return True, if nothing is missing among them.
 
-        A consumer's sequences only grow, so the last one tells of all. 0.15 us per message, where a loop that looks
-        at each sequence takes 0.3 and `check` 0.45.
+        `count` messages came in a row, all of them with `head`, and the last one with this reply. A consumer's
+        sequences only grow, so checking the last one is sufficient. This takes 0.15 µs per message, where a loop that
+        looks at each sequence takes 0.3 and `check` 0.45.
         """
         try:
             head, stream_seq, consumer_seq, _, _ = reply.rsplit(b".", 4)
@@ -208,12 +211,12 @@ class OrderedState:
         assert reply is not None
         before, found, _ = reply.partition(b".%b.1.%d.%d." % (consumer, stream_seq, consumer_seq))
         if found:
-            # Nothing is skipped from here on: sequences only grow.
+            # No message is skipped from here on, because sequences only grow.
             self._head = b"%b.%b.1" % (before, consumer)
         return DELIVER
 
     def rewind(self, reply: bytes | None) -> None:
-        """The message with this reply was checked and not taken: the next use begins with it."""
+        """The message with this reply was checked, but not taken. The next use begins with it."""
         _, consumer_seq, stream_seq = consumer_position(reply)
         self._last_raw = b"%d" % (stream_seq - 1)
         self.expected = consumer_seq
@@ -222,23 +225,25 @@ class OrderedState:
 
     @property
     def last_seq(self) -> int:
-        """Stream sequence of the last message delivered; 0: none yet."""
+        """Stream sequence of the last message delivered; 0 before the first."""
         try:
             return int(self._last_raw)
-        except ValueError:  # too seldom to be looked at with every message
+        except ValueError:  # too rare for a check of every message
             text = f"not a message of a JetStream consumer: its stream sequence is {self._last_raw!r}"
             raise NotJetStreamMessage(text) from None
 
     def skip_to(self, seq: int) -> None:
-        """Everything up to `seq` counts as delivered, so that the next consumer begins after it. For watchers: where
-        the first pass is complete although the stream's last message was not for them."""
+        """Count everything up to `seq` as delivered, so the next consumer begins after it.
+
+        For watchers, if the first pass is complete although the stream's last message was not for them.
+        """
         if seq > self.last_seq:
             self._last_raw = b"%d" % seq
 
     def begin_with_all(self) -> None:
-        """Nothing was there to begin with: the next consumer gives every message since. For watchers."""
+        """The stream had no messages at the start: the next consumer delivers every message since. For watchers."""
         self.options = attrs.evolve(self.options, deliver_policy="all")
 
     def behind(self, last_consumer_seq: int) -> bool:
-        """Whether a heartbeat tells of messages that have not come."""
+        """True if a heartbeat names a message that has not come."""
         return last_consumer_seq >= self.expected

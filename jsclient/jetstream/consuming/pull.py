@@ -1,7 +1,7 @@
-"""The credit of a continuous consume: how large its window is, and when the next pull is due.
+"""The credit of a continuous consume: the size of its window, and the time of the next pull.
 
-Invariant: what is buffered and what is requested never exceed `max_messages` together (and `max_bytes`): credit
-returns when the *application* takes a message.
+Invariant: buffered and requested messages together never exceed `max_messages` (and `max_bytes`). Credit returns when
+the *application* takes a message.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from typing import Final
 from jsclient.jetstream.consuming.credit import Credit
 
 UNLIMITED_BATCH: Final = 1_000_000
-"""Messages asked for where only bytes are limited (nats.go, nats.java)."""
+"""Messages requested if only bytes are limited (nats.go, nats.java)."""
 
 WINDOW: Final = 0.1
-"""Seconds: a window that may grow holds as many messages as the application takes in this time."""
+"""Seconds: a window that may grow holds the messages that the application takes in this time."""
 
 ROUND_TRIPS: Final = 16
-"""The same where the round trip is long. Of a window one half is under way, so it gives half a window per round trip;
-with less than 2 an application that waits for the network would look like a slow one, and never get a larger window.
-With 16 the window is eight times as large after each round trip, until the application, the server or the line is
-what is slow."""
+"""The same in round trips, for long ones. One half of a window is under way, so half a window comes per round trip.
+With less than 2 an application that waits for the network would look slow, and never get a larger window. With 16 the
+window is eight times as large after each round trip, until the application, the server or the line is the limit.
+"""
 
 LONGEST_WINDOW: Final = 5.0
-"""The most seconds: a link may be slower than any line is."""
+"""The most seconds, because a link can be slower than any line."""
 
 FASTEST: Final = 40_000
-"""Messages per second for which a window is made; 4,000 on a near server. Server and client wait less for each other:
-without acks a message of 128 B costs us 2.6 us at 500, 2.2 at 2,000 and 2.0 at 4,000, the server 3.9, 2.9 and 2.9, and
-the time from one to the next is 4.3, 3.0 and 2.9."""
+"""The highest rate, in messages per second, for which a window is made: 4,000 on a near server. Server and client then
+wait less for each other. Without acks a message of 128 B costs the client 2.6 µs at 500, 2.2 at 2,000 and 2.0 at 4,000.
+It costs the server 3.9, 2.9 and 2.9. The time from one message to the next is 4.3, 3.0 and 2.9.
+"""
 
 
 ENOUGH: Final = 8
-"""Messages by which their size of late is told."""
+"""Number of messages from which the recent size of a message is computed."""
 
 SHORTEST: Final = 1e-6
-"""Seconds; a round trip may have been shorter than the one that was measured."""
+"""Seconds; a round trip may have been shorter than the measured one."""
 
 
 class PullState(Credit):
     """The credit of one continuous consume.
 
-    `take()` counts a message that the application takes and is the only call on the hot path: an
-    `itertools.count`, atomic without a lock. A new pull is due as soon as its result reaches `check_at`.
-    All other methods are called under the owner's lock.
+    `take()` counts a message that the application takes. It is the only call on the hot path: an `itertools.count`,
+    atomic without a lock. A new pull is due as soon as its result reaches `check_at`. All other methods are called
+    under the owner's lock.
     """
 
     endless = True
@@ -66,7 +67,7 @@ class PullState(Credit):
         self.max_messages: int = max_messages
         self.threshold_messages: int = (max_messages + 1) // 2 if threshold_messages is None else threshold_messages
         if threshold_bytes is None:
-            # Where messages are limited too, a pull that is out of bytes ends, and that makes the next one due.
+            # If messages are limited too, a pull that is out of bytes ends, and its end makes the next one due.
             threshold_bytes = (max_bytes + 1) // 2 if max_messages >= UNLIMITED_BATCH else 0
         self.threshold_bytes = threshold_bytes
         self.stop_after = stop_after
@@ -75,15 +76,15 @@ class PullState(Credit):
         self._least_messages = max_messages
         self._most_messages = most_messages
         self._asked_at = (0.0, 0)  # when the last pull was due, and the messages taken until then
-        self._waits_since: float | None = None  # somebody waits for messages, and none is there
+        self._waits_since: float | None = None  # a thread waits for messages, and there are none
         self._waited = 0.0  # seconds of such waits since the last pull was due
-        self._reads = 0  # how often the count was read
+        self._reads = 0  # number of reads of the count
         self._measured = (0, 0)  # messages and bytes taken when `_late` was last looked at
-        self._late = 0  # bytes of a message of late
+        self._late = 0  # recent bytes of a message
         self._whole_until = 0  # messages delivered up to which a pull gets the whole limit
 
     def taken(self) -> int:
-        """Messages taken up to now. A count is read by counting once more, so every limit moves along by one."""
+        """Messages taken up to now. Reading the count adds one to it, so every limit moves by one as well."""
         self.granted: int = self.granted + 1
         self.check_at += 1
         self._reads += 1
@@ -104,8 +105,8 @@ class PullState(Credit):
         low = pending < self.threshold_messages
         low_bytes = pending_bytes < self.threshold_bytes
         if self._too_small and pending:
-            # A message needs the whole limit: nothing more before all is taken, or two smaller pulls, of which each
-            # comes back empty, would take turns for ever.
+            # A message needs the whole limit: pull nothing more until the application has taken everything. Otherwise
+            # two smaller pulls, which both come back empty, would alternate forever.
             self.check_at = max(self.check_at, self.granted)
             return None
         if not (low or low_bytes) or now < self.retry_at:
@@ -118,11 +119,11 @@ class PullState(Credit):
         if not self.max_bytes:
             return batch, 0
         nbytes = self._bytes_for(batch, taken, self.max_bytes - pending_bytes, pending == 0)
-        # Twice as many messages as will fit, or a pull that bytes will end keeps the next one from being due beside it.
+        # Twice the number of messages that fit. Otherwise a pull that bytes will end delays the next one.
         return (min(batch, self._fitting(nbytes, taken)), nbytes) if nbytes else None
 
     def begin_wait(self, now: float) -> None:
-        """The application waits, and nothing is there."""
+        """The application waits, and there are no messages."""
         self._waits_since = now
 
     def end_wait(self, now: float) -> None:
@@ -131,18 +132,19 @@ class PullState(Credit):
             self._waits_since = None
 
     def _fit_window(self, taken: int, now: float, round_trip: float) -> None:
-        """Hold what the application takes in WINDOW seconds or ROUND_TRIPS, by what it took since the last pull.
+        """Hold the messages that the application takes in WINDOW seconds or ROUND_TRIPS, at its latest rate.
 
-        A quick one gets a large window, because pulls that run dry cost it and the server a wait each; for one that
-        works on its messages a large one would only mean more of them to expire, or to be given back at the end.
+        The rate is from the time since the last pull. A quick application gets a large window, because each pull that
+        runs dry costs it and the server a wait. If an application works on its messages, a large window would only make
+        more of them expire, or go back at the end.
         """
         (since, before), delivered = self._asked_at, taken - self._reads
         self._asked_at = now, delivered
         if self._waits_since is not None:
             self.end_wait(now)
             self.begin_wait(now)
-        # The first message of a pull is a round trip away, which says nothing of the application or the rate of the
-        # line. With it in the sum, a window over 300 ms needed one round trip more to be large enough.
+        # The first message of a pull is a round trip away, whatever the rates of the application and the line are. With
+        # it in the sum, a window over 300 ms needed one round trip more to be large enough.
         busy = now - since - min(self._waited, round_trip)
         self._waited = 0.0
         rate = min((delivered - before) / max(busy, SHORTEST), FASTEST) if now > since else 0.0
@@ -162,8 +164,10 @@ class PullState(Credit):
         self.threshold_messages = (messages + 1) // 2
 
     def _fitting(self, nbytes: int, taken: int) -> int:
-        """Twice as many messages as so many bytes hold, by what they have needed in all or, if that is less, of late:
-        tiny ones that come after large ones must not be asked for as if they were large."""
+        """Twice the number of messages that fit into `nbytes`, by their mean or recent size, whichever is less.
+
+        Tiny messages after large ones must not be requested as if they were large.
+        """
         if not self.taken_bytes or self.max_messages >= UNLIMITED_BATCH:
             return UNLIMITED_BATCH
         delivered, nbytes_taken = taken - self._reads, self.taken_bytes
@@ -175,15 +179,18 @@ class PullState(Credit):
         return max(2 * nbytes // mean, 1)
 
     def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
-        """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of
-        all, so that pulls can overlap. A pull with the small rest of the limit would be ended at once with "Message
-        Size Exceeds MaxBytes" (and makes servers up to 2.15 forget a message of a last_per_subject consumer)."""
+        """Bytes of the limit that a pull gets: four times the need of its messages so far, at most half of the limit.
+
+        With half of the limit, pulls can overlap. A pull with the small rest of the limit would end immediately with
+        "Message Size Exceeds MaxBytes". In addition, servers up to 2.15 then forget a message of a last_per_subject
+        consumer.
+        """
         half = (self.max_bytes + 1) // 2
         wanted = half
         delivered = taken - self._reads
         if self._too_small:
             self._whole_until = delivered + ENOUGH
-        if delivered < self._whole_until:  # those behind a message that needs more than half may need it, too
+        if delivered < self._whole_until:  # messages behind one that needs more than half may need it, too
             return self.max_bytes if alone else 0
         if delivered > 0 and self.max_messages < UNLIMITED_BATCH:
             wanted = min(half, max(4 * batch * self.taken_bytes // delivered, self.max_bytes // 16))
@@ -194,12 +201,12 @@ class PullState(Credit):
     def _recount(self, taken: int) -> None:
         check_at = max(taken + 1, self.granted - self.threshold_messages + 1)
         if self.threshold_bytes:
-            # Half of the messages, by their mean size, that may be taken before the bytes run low.
+            # Half of the messages, by their mean size, that the application can take before the bytes run low.
             spare = self.granted_bytes - self.taken_bytes - self.threshold_bytes
             mean = self.taken_bytes // max(taken - self._reads, 1) or 1
             check_at = min(check_at, taken + max(spare // (2 * mean), 1) if self.taken_bytes else taken + 1)
         self.check_at = check_at if self.stop_after is None else min(check_at, self.stop_after)
 
     def delivered(self, count: int) -> int:
-        """How many messages were taken when `take()` returned `count`, without the times it was only read."""
+        """The number of messages taken when `take()` returned `count`, without reads of the count."""
         return count - self._reads

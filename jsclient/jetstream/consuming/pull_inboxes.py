@@ -1,8 +1,9 @@
-"""Reply inboxes of pulls: `<inbox>.*`, one subscription that serves many pulls, each with a token of its own.
+"""Reply inboxes of pulls: `<inbox>.*`, one subscription that serves many pulls, each with its own token.
 
-A fresh subscription per fetch would cost a SUB and an UNSUB (and their way through a cluster) each time. An inbox
-is used again only after a *clean* end: every message asked for came, or the server ended the pull. Otherwise it is
-closed, so that the server drops the pull: an orphan would swallow messages that the next fetch waits for.
+A fresh subscription per fetch would cost a SUB and an UNSUB (and their way through a cluster) each time. The client
+only reuses an inbox after a *clean* end: every requested message came, or the server ended the pull. Otherwise it
+closes the inbox to make the server drop the pull, because an orphan would swallow messages that the next fetch waits
+for.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ if TYPE_CHECKING:
     from jsclient.message import Msg
 
 IDLE_INBOXES: Final = 8
-"""Subscriptions kept per connection for the next fetch; more threads than this that fetch at once open their own."""
+"""Subscriptions kept per connection for the next fetch; if more threads fetch at a time, they open their own."""
 
 SHORTEST_CLOSE: Final = 0.1
-"""Seconds to give back what is left when the time of a drain is over."""
+"""Seconds to return the remaining messages when the time of a drain is over."""
 
 FLUSH_TIMEOUT: Final = 1.0
-"""Seconds to wait for what the server had already sent when an inbox is given up."""
+"""Seconds to wait for messages that the server had already sent when the client gives up an inbox."""
 
 SILENT_FLUSH: Final = 0.1
-"""Shorter after an alarm: do not make the caller wait again for a server already known to be silent."""
+"""Shorter after an alarm: the caller must not wait again for a server that is silent anyway."""
 
 KNOWN_PULLS: Final = 4096
 
 ELECTION: Final = 10.0
-"""Seconds after a reconnect in which a 503 rather means an election (4-8 s) than a missing consumer."""
+"""Seconds after a reconnect in which a 503 probably means an election (4-8 s), not a missing consumer."""
 
 
 NO_MESSAGE: Final = (LinkEvent, Exception, Cancel)
-"""What else may stand in a mailbox."""
+"""Types of other items in a mailbox."""
 
 FORGED: Final = -1
-"""The number of no pull."""
+"""A number that no pull has."""
 
 _SEALING: Final = os.urandom(32)
 _DIGITS: Final = 18  # hexadecimal, of one seal
@@ -65,22 +66,22 @@ _NAK: Final = pub_to(NAK)
 
 
 def _seal(number: int) -> bytes:
-    """72 bits that only this process can tell (and its forked children, which use no connection of it)."""
+    """72 bits that only this process can compute (and its forked children, which use none of its connections)."""
     block, place = divmod(number, _SEALS)
     return _seals(block)[place * _DIGITS : (place + 1) * _DIGITS]
 
 
 @functools.lru_cache(64)
 def _seals(block: int) -> bytes:
-    """So many at once as a digest holds: it takes 1.3 us, and every pull needs one."""
+    """All seals that one digest holds: a digest takes 1.3 µs, and every pull needs a seal."""
     return blake2b(b"%d" % block, key=_SEALING, digest_size=_SEALS * _DIGITS // 2).hexdigest().encode()
 
 
 class PullInbox:
-    """One wildcard subscription; every pull on it has a token of its own."""
+    """One wildcard subscription; every pull on it has its own token."""
 
     numbers: itertools.count[int] = itertools.count(1)
-    """Of pulls: unique in the process, so that the late status of a pull never meets a later one on the inbox."""
+    """Numbers of pulls. They are unique in the process, so a late status cannot match a later pull on the inbox."""
 
     def __init__(self, connection: Connection) -> None:
         base = connection.new_inbox()
@@ -91,31 +92,34 @@ class PullInbox:
         self.mailbox: Mailbox = self.inbox.mailbox
         self.pull_subject = ""  # where the pulls of its present holder go
         self.one_server = False
-        """The consumer lives on one server: its taker wants to know when a server of the cluster leaves."""
+        """The consumer lives on one server, so its reader wants to know when a server of the cluster leaves."""
         self.lock: Any = waiting.new_lock()
-        """Of its present holder; reentrant: a signal handler may stop what its own thread takes from. A lock costs as
-        much as the rest of what a fetch makes."""
+        """The lock of its present holder. It is reentrant, because a signal handler may stop the read of the thread
+        that it interrupted. Making a lock costs as much as all other objects of a fetch.
+        """
         self._cut = len(self.prefix)
 
     def reply(self, number: int) -> bytes:
-        """Where the statuses of a pull go: its number, and a seal that nobody else can make for another one."""
+        """The subject for the statuses of a pull: its number, and a seal that no other process can make."""
         return b"%b%d-%b" % (self.prefix, number, _seal(number))
 
     def is_control(self, message: Msg) -> bool:
-        """Whether it came from the server to us: a stored message keeps its own subject, so a publisher that forges
-        a status line is never mistaken for the server."""
+        """True if the server sent it to us.
+
+        A stored message keeps its own subject, so a publisher that forges a status line cannot pass for the server.
+        """
         headers = message.raw_headers
         return headers is not None and headers[8:9] == b" " and message.raw_subject.startswith(self.prefix)
 
     def number(self, message: Msg) -> int | None:
-        """The pull that a status belongs to; FORGED if it is not of the server."""
+        """The number of the pull to which a status belongs; FORGED if the status is not from the server."""
         digits, _, seal = message.raw_subject[self._cut :].partition(b"-")
         if not digits.isdigit() or not compare_digest(seal, _seal(int(digits))):
             return FORGED
         return int(digits)
 
     def take_all(self) -> list[Any]:
-        """Everything that is there: messages, statuses, link events. For an inbox with one taker."""
+        """All items of the mailbox: messages, statuses, link events. For an inbox with one reader."""
         mailbox = self.mailbox
         return list(starmap(mailbox.popleft, repeat((), len(mailbox.items))))
 
@@ -129,7 +133,7 @@ class PullInbox:
         return count, size
 
     def statuses(self) -> list[Msg]:
-        """Those that came and that nobody has taken."""
+        """The statuses received and not taken."""
         items = tuple(self.mailbox.items)
         return [item for item in items if not isinstance(item, NO_MESSAGE) and self.is_control(item)]
 
@@ -137,8 +141,11 @@ class PullInbox:
         return not isinstance(item, NO_MESSAGE) and not self.is_control(item)
 
     def settle(self, graceful: bool = True, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
-        """UNSUB, and return the messages that the server had already sent and nobody took; `more`: the caller may have
-        others that go back with them. What is not here within the timeout goes back by itself, when it comes."""
+        """UNSUB, and return the messages that the server had already sent and no thread took.
+
+        `more`: the caller may have other messages that go back with them. Messages that come after the timeout go back
+        automatically.
+        """
         connection = self.connection
         deadline = Deadline(timeout)
         if graceful:
@@ -152,7 +159,7 @@ class PullInbox:
                 self._engine.when_read(self._settle_late)
                 return []
             except errors.JsClientError:
-                pass  # nothing more comes over a link that is gone
+                pass  # a lost link delivers nothing more
         left = self.leftovers()
         self.inbox.close()
         return left
@@ -164,10 +171,11 @@ class PullInbox:
         self.inbox.close()
 
     def _forget_pulls(self, deadline: Deadline) -> None:
-        """Make an old server drop the pulls of an inbox that was unsubscribed, before anything is given back.
+        """Make an old server drop the pulls of an unsubscribed inbox, before messages go back.
 
-        Servers before 2.10 keep them until they look for one to serve. With nothing but such pulls, 2.9.10 forgets the
-        message that was given back and delivers another one twice; to be asked about the consumer makes it look.
+        Servers before 2.10 keep such pulls until they look for one to serve. If there are only such pulls, 2.9.10
+        forgets a returned message and delivers another one twice. A request for the consumer's information makes it
+        look.
         """
         subject = self._forgets_when_asked()
         if subject:
@@ -178,12 +186,12 @@ class PullInbox:
         return f"{head}CONSUMER.INFO.{name}" if found and not server_at_least(self.connection, (2, 10, 0)) else ""
 
     def ask_to_forget_pulls(self) -> None:
-        """The same without waiting for the answer: the connection ends, and waits for the server in any case."""
+        """The same without waiting for the answer: the connection ends, and that waits for the server in any case."""
         subject = self._forgets_when_asked()
         if subject:
             connection = self.connection
-            # Without a link there is nothing to give back either; and on one that takes nothing more close() does not
-            # wait for room.
+            # Without a link there is nothing to return either. If a link takes nothing more, close() must go on without
+            # waiting for room.
             with suppress(errors.JsClientError):
                 frame = Unkept(engine_of(connection).encode(subject, b"", connection.new_inbox().encode()))
                 engine_of(connection).post_now(frame, Deadline(0))
@@ -192,7 +200,7 @@ class PullInbox:
         """Empty the mailbox; only delivered messages are returned."""
         left: list[Msg] = []
         items = self.mailbox.items
-        with suppress(IndexError):  # until it is empty; another thread may take from it, too
+        with suppress(IndexError):  # until it is empty: another thread may take from it, too
             while True:
                 item = items.popleft()
                 if self._is_message(item):
@@ -201,7 +209,7 @@ class PullInbox:
 
 
 def message_size(message: Any) -> int:
-    """As the server counts it against max_bytes."""
+    """The size in bytes that the server counts against max_bytes."""
     size = len(message.raw_subject) + len(message.data) + len(message.raw_reply or b"")
     return size + len(message.raw_headers) if message.raw_headers is not None else size
 
@@ -210,13 +218,13 @@ class PullInboxes:
     """The idle inboxes of one connection; thread-safe (a deque, no lock)."""
 
     def __init__(self, connection: Connection) -> None:
-        # Strongly it is held only by an inbox that somebody has: an idle one does not keep a dropped connection.
+        # Only an inbox in use has a strong reference: an idle one does not keep a dropped connection alive.
         self._connection: Connection = weakref.proxy(connection)
         self.idle: deque[PullInbox] = deque()
         self._active: set[PullInbox] = set()
         self.reconnected_at: float = float("-inf")
-        self.pulled: set[str] = set()  # subjects of pulls: they tell through which API a consumer is reached
-        self.forgetful: set[str] = set()  # consumers of a server that has forgotten deliveries: see `stale`
+        self.pulled: set[str] = set()  # subjects of pulls, which show the API of a consumer
+        self.forgetful: set[str] = set()  # consumers of a server that has forgotten deliveries, see `stale_acks`
         engine_of(connection).add_link_listener(self._link_event)
         engine_of(connection).add_violation_listener(self._violation)
 
@@ -225,7 +233,7 @@ class PullInboxes:
             self.reconnected_at = time.monotonic()
         elif event is LinkEvent.CLOSED:
             self.idle.clear()
-            for inbox in tuple(self._active):  # unsubscribed by now; what they hold goes back next
+            for inbox in tuple(self._active):  # unsubscribed by now; the messages that they hold go back next
                 inbox.ask_to_forget_pulls()
         elif event is LinkEvent.SERVER_LEFT:
             for inbox in tuple(self._active):
@@ -233,7 +241,7 @@ class PullInboxes:
                     inbox.mailbox.put(event)
 
     def _violation(self, error: errors.PermissionViolation) -> None:
-        """On the reader thread: those that pull on the refused subject get the reason instead of silence."""
+        """On the reader thread: inboxes with pulls on the refused subject get the reason instead of silence."""
         for inbox in tuple(self._active):
             if inbox.pull_subject == error.subject:
                 inbox.mailbox.put(error)
@@ -248,7 +256,7 @@ class PullInboxes:
         return inbox
 
     def remember(self, pull_subject: str) -> None:
-        """It tells through which API its consumer is reached, also one that pushes."""
+        """Keep a pull subject, which shows the API of its consumer, even for a push consumer."""
         if pull_subject not in self.pulled:
             if len(self.pulled) >= KNOWN_PULLS:
                 self.pulled.clear()
@@ -267,11 +275,11 @@ class PullInboxes:
         return None
 
     def forget(self, inbox: PullInbox) -> None:
-        """The caller has closed the inbox, or does it now."""
+        """The caller has closed the inbox, or closes it now."""
         self._active.discard(inbox)
 
     def give_back(self, inbox: PullInbox) -> None:
-        """After a clean end only."""
+        """Call it only after a clean end."""
         self._active.discard(inbox)
         if len(self.idle) < IDLE_INBOXES and inbox.mailbox.closed is None:
             inbox.connection = self._connection
@@ -280,8 +288,10 @@ class PullInboxes:
             inbox.inbox.close()
 
     def electing(self, now: float, since: float = float("-inf")) -> bool:
-        """Whether leaders may still be elected, after a reconnect or what happened at `since`: what is not there now
-        may be there soon."""
+        """True while an election may be under way after a reconnect, or after an event at `since`.
+
+        A consumer that is missing now may exist soon.
+        """
         return now < max(self.reconnected_at, since) + ELECTION
 
 
@@ -290,7 +300,7 @@ _pools_lock = waiting.new_lock()
 
 
 def pool_of(connection: Connection) -> PullInboxes:
-    """The pull inboxes of a connection, made at first use."""
+    """The pull inboxes of a connection, created at first use."""
     pool = _pools.get(connection)
     if pool is None:
         with _pools_lock:
@@ -301,14 +311,14 @@ def pool_of(connection: Connection) -> PullInboxes:
 
 
 def pool_if_any(connection: Connection) -> PullInboxes | None:
-    """The same, or None when nothing was pulled on it."""
+    """The same, or None if nothing was pulled on the connection."""
     return _pools.get(connection)
 
 
 def nak_all(messages: list[Msg], connection: Connection) -> None:
-    """Give messages back to the server, so that another consumer gets them now and not after ack_wait.
+    """Return messages to the server, for redelivery now and not after ack_wait.
 
-    For a link that is full it waits as long as the call that it is part of, or FLUSH_TIMEOUT seconds.
+    If the link is full, it waits as long as the enclosing call may take, or FLUSH_TIMEOUT seconds.
     """
     frames = nak_frames(messages)
     if not frames:
@@ -319,9 +329,9 @@ def nak_all(messages: list[Msg], connection: Connection) -> None:
             try:
                 engine.post(frame)
             except errors.JsClientError:
-                return  # the connection is gone, or full: ack_wait does it
+                return  # the connection is gone, or full: they are redelivered after ack_wait
 
 
 def nak_frames(messages: list[Msg]) -> list[bytes]:
-    """What `nak_all` sends."""
+    """The frames that `nak_all` sends."""
     return [_NAK(message.raw_reply) for message in messages if message.raw_reply]

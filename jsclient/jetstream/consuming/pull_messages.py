@@ -1,7 +1,7 @@
 """The iterator of a pull consumer, endless and pre-buffered: `Messages` and consumes take from it.
 
-The reader thread puts messages into the inbox; the thread that takes them drives the pump, so there is no thread of
-ours behind it.
+The reader thread puts messages into the inbox. The thread that takes them drives the pump, so it needs no further
+thread.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from jsclient.states import WAKE, LinkEvent
 
 
 class PullMessages(MessageIterator[M]):
-    """It raises what no pull survives (consumer deleted, request refused), and reports the rest to `on_error`. It lives
-    through reconnects, leader changes and missing heartbeats."""
+    """The iterator of a pull consumer.
+
+    It raises errors that no pull survives (consumer deleted, request refused), and reports the rest to `on_error`. It
+    survives reconnects, leader changes and missing heartbeats.
+    """
 
     _running_out: RunOut | None = None
 
@@ -44,19 +47,19 @@ class PullMessages(MessageIterator[M]):
     # --- taking -------------------------------------------------------------------------------------------
 
     def __next__(self) -> M:
-        # The same as _get, without its calls: they are a tenth of what a message costs.
+        # The same as _get, without its calls, which are a tenth of the cost of a message.
         state = self._state
         if state.due:
             self._pull()
         try:
             item = self._popleft()
             headers = item.raw_headers
-            # A blank there may be the server's status. A pinned group learns its pin from the headers.
+            # A blank at this place may be the server's status. A pinned group learns its pin from the headers.
             if (headers is None or (headers[8:9] != b" " and not self.options.group)) and not self._stopped:
                 if self._take() >= state.check_at and self._pump.reached():
                     self.stop()
                 if state.max_bytes:
-                    # Summed up before it is added: between reading and writing a count no other thread may run.
+                    # Summed up first: no other thread may run between reading and writing the count.
                     size = len(item.raw_subject) + len(item.data) + len(item.raw_reply or b"")
                     if headers is not None:
                         size += len(headers)
@@ -85,7 +88,7 @@ class PullMessages(MessageIterator[M]):
         return message
 
     def _get(self, timeout: float | None) -> M | None:
-        """The next message, or None after the timeout. No lock for a message that is there."""
+        """The next message, or None after the timeout. An available message needs no lock."""
         if self._state.due:
             self._pull()
         try:
@@ -128,7 +131,7 @@ class PullMessages(MessageIterator[M]):
                     return None
 
     def _handle(self, item: Any) -> M | None:
-        """A message is returned, unless it is left out; statuses and link events are dealt with."""
+        """Return a message, unless it is left out; handle a status or a link event."""
         if item is WAKE:
             return None
         if isinstance(item, LinkEvent):
@@ -153,7 +156,7 @@ class PullMessages(MessageIterator[M]):
 
     @property
     def runs_out(self) -> bool:  # type: ignore[override]
-        """Its consumer does not send again what was on its way when it is drained, see `run_out`."""
+        """Its consumer does not redeliver messages that are on their way during a drain, see `run_out`."""
         return not self._wants_acks
 
     def ask_no_more(self) -> None:
@@ -178,7 +181,7 @@ class PullMessages(MessageIterator[M]):
         return self._state.max_messages
 
     def resize(self, max_messages: int, threshold_messages: int) -> None:
-        """Set the window from the next pull on; pulls under way stay. A WorkerPool follows its free workers with it."""
+        """Set the window from the next pull on; pulls under way stay. A WorkerPool adjusts it to its free workers."""
         self._pump.resize(max_messages, threshold_messages)
 
     @property
@@ -187,7 +190,7 @@ class PullMessages(MessageIterator[M]):
 
 
 def each(messages: PullMessages[M], most: int, deadline: Deadline) -> Iterator[M]:
-    """Messages until the deadline, of an iterator that stops after `most` messages; then it is closed."""
+    """Messages until the deadline, from an iterator that stops after `most` messages; closes it at the end."""
     try:
         while messages.delivered < most:
             try:

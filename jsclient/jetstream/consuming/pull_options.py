@@ -23,48 +23,53 @@ MAX_MESSAGES: Final = 500
 """Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""
 
 MOST_MESSAGES: Final = 64_000
-"""The same for an application that is quick and far from its server (`pull.FASTEST`, `pull.ROUND_TRIPS`). Over
-200 ms a read of 60,000 took 1.07 s with half of it, and 0.9 s with this: as long as nats-py, which has all of them
-pushed at once."""
+"""The same for an application that is quick and far from its server (`pull.FASTEST`, `pull.ROUND_TRIPS`). Over 200 ms a
+read of 60,000 took 1.07 s with half of it, and 0.9 s with this. The push of nats-py, where the server sends all of them
+immediately, takes as long.
+"""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the same. A server ends a connection ("slow consumer") when 64 MiB wait for it (its `max_pending`), which
-takes a busy application a moment only; without acks what was on its way is lost then. So four reads fit into that."""
+"""Bytes buffered and requested together. A server ends a connection ("slow consumer") when 64 MiB wait for it (its
+`max_pending`). A busy application causes that in a moment. Without acks, messages on their way are then lost. So four
+reads fit into the 64 MiB.
+"""
 
 FETCH_BYTES: Final = 16_777_213
-"""Bytes of a pull of a fetch: about the same. A prime number, so that messages of one size never use it up exactly: no
-server tells the end of a pull then."""
+"""Bytes of a pull of a fetch: about MAX_BYTES. It is a prime number, so messages of one size never use it up exactly.
+No server reports the end of a pull in that case.
+"""
 
 LARGEST: Final = 64 * 1024 * 1024
-"""The same as long as a single message is larger than the default; no server takes one larger than this."""
+"""The limit while a single message is larger than the default; no server accepts a message larger than this."""
 
 MOST_UNMEASURED: Final = 2_000
-"""Messages where bytes must not be limited (the last of each subject), unless they are headers alone: 16 MiB if they
-have 8 KiB each."""
+"""Messages if bytes must not be limited (the last of each subject), unless they are headers alone. That is 16 MiB if
+they have 8 KiB each.
+"""
 
 EXPIRES: Final = 30.0
 """Seconds that a pull lives on the server (nats.go, nats.java)."""
 
 HEARTBEAT: Final = 5.0
-"""Seconds between signs of life; twice this without one is an alarm. nats.go's 15 s notices after half a minute."""
+"""Seconds between heartbeats; twice this without one is an alarm. nats.go uses 15 s and notices after half a minute."""
 
 
 ErrorHook = Callable[[Exception], Any] | Callable[[Exception, Any], Any]
-"""What `on_error` may be: a function of the error, or of the error and the message that it is about."""
+"""The type of `on_error`: a function of the error, or of the error and the message that it is about."""
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def error_hook(hook: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """The hook as a function of error and message (None by default), whether it takes the message or not.
+    """The hook as a function of error and message (None by default), even if it does not take the message.
 
-    It does if two arguments must be given to it, or if it takes any number of them.
+    It takes the message if it requires two arguments, or accepts any number of them.
     """
     if hook is None:
         return None
     try:
         arguments = inspect.signature(hook).parameters.values()
-    except (TypeError, ValueError):  # it is written in C and does not say
+    except (TypeError, ValueError):  # it is written in C and has no signature
         return lambda error, message=None: hook(error)
     needed = [one for one in arguments if one.kind in _POSITIONAL and one.default is one.empty]
     if len(needed) == 2 or any(one.kind is one.VAR_POSITIONAL for one in arguments):
@@ -77,7 +82,7 @@ class Paused:
     """The consumer was paused on the server (2.11): pulls wait, nothing is delivered until `until`.
 
     Attributes:
-        until: When it goes on (UTC); None when the server did not say.
+        until: The end of the pause (UTC); None if the server did not name it.
     """
 
     until: dt.datetime | None
@@ -89,18 +94,19 @@ class Resumed:
 
 
 class FetchLimitsDict(TypedDict, total=False):
-    """The keyword arguments of `fetch()` that all calls take which hand theirs on to it.
+    """The keyword arguments common to all calls that pass theirs on to `fetch()`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        heartbeat: Seconds between signs of life of the server; default: 5 or half the timeout if that is less; None:
-            none.
-        group: The priority group (server 2.11); default: none.
-        min_pending: Take only while so many messages wait (overflow, server 2.11); default 0: always.
-        min_ack_pending: Take only while so many messages wait for their ack (overflow, server 2.11); default 0:
+        heartbeat: Seconds between the server's heartbeats. The default is 5 for a timeout of 10 or more, otherwise
+            none; None requests none.
+        group: The priority group (server 2.11). By default there is none.
+        min_pending: Take only while at least this number of messages wait (overflow, server 2.11). With the default 0,
             always.
-        priority: 0 to 9, lower first (prioritized, server 2.12); default None: no priority.
+        min_ack_pending: Take only while at least this number of messages wait for their ack (overflow, server 2.11).
+            With the default 0, always.
+        priority: 0 to 9, lower first (prioritized, server 2.12). With the default None there is no priority.
         cancel: A token that ends the call with Cancelled; default None.
     """
 
@@ -113,12 +119,12 @@ class FetchLimitsDict(TypedDict, total=False):
 
 
 class FetchBatchesDict(FetchLimitsDict, total=False):
-    """Keyword arguments of `batches()`, which are those of `fetch()`.
+    """The keyword arguments that `batches()` passes on to `fetch()`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        max_bytes: Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit.
+        max_bytes: Bytes of subjects, replies, headers and payloads in a batch. The default 0 means unlimited.
 
     It also has the fields of `FetchLimitsDict`.
     """
@@ -127,13 +133,13 @@ class FetchBatchesDict(FetchLimitsDict, total=False):
 
 
 class FetchBytesDict(FetchLimitsDict, total=False):
-    """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`.
+    """The keyword arguments that `fetch_bytes()` passes on to `fetch()`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        no_wait_then: Seconds to wait for the first message when nothing is there; then what is there is taken at
-            once. Instead of `timeout`; default None: wait for all of them.
+        no_wait_then: Seconds to wait for the first message if none is available; the fetch then takes the available
+            messages immediately. Use it instead of `timeout`. With the default None it waits for all messages.
 
     It also has the fields of `FetchLimitsDict`.
     """
@@ -142,12 +148,12 @@ class FetchBytesDict(FetchLimitsDict, total=False):
 
 
 class FetchDict(FetchBytesDict, total=False):
-    """Keyword arguments of `next()`, which are those of `fetch()`.
+    """The keyword arguments that `next()` passes on to `fetch()`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        max_bytes: Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit.
+        max_bytes: Bytes of subjects, replies, headers and payloads in a batch. The default 0 means unlimited.
 
     It also has the fields of `FetchBytesDict`.
     """
@@ -158,7 +164,7 @@ class FetchDict(FetchBytesDict, total=False):
 class PullOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()`; see PullOptions.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `PullOptions`.
     """
@@ -187,47 +193,50 @@ def _heartbeat(value: float | dt.timedelta | Default | None) -> float | Default 
 @declared("PullOptionsDict")
 @attrs.frozen(kw_only=True)
 class PullOptions:
-    """What a continuous pull may hold and how it watches the server.
+    """The limits of a continuous pull, and its watch over the server.
 
-    `max_messages` and `max_bytes` (0: no limit of that kind) bound what is buffered and requested together; a new
-    pull goes out when less than `threshold_messages` or `threshold_bytes` (half of them by default) are under way.
-    Where neither `max_messages` nor `threshold_messages` is given, it is 500, and more as long as the application takes
-    that many in 0.1 s or in 16 round trips: up to 4,000 on a near server, to 64,000 over 100 ms or more. Layers say
-    otherwise with `first_messages` and `most_messages`.
-    `expires` (at least 1 s) is the life of a pull, `heartbeat` the interval of signs of life (5 s, at most half of
-    `expires`): after one and a half without any the server is asked what is wrong (ConsumerDeleted, StreamRecreated,
-    MaxWaitingExceeded, Paused ...), after two it is NoHeartbeat. None: a dead pull is noticed a second after its end.
-    On a consumer of policy "pinned_client" `expires` is at most half of its `priority_timeout`, if that is known here.
-    `stop_after`: end after exactly that many messages. `group`, `min_pending`, `min_ack_pending` (server 2.11) and
-    `priority` (2.12) are for priority groups. `leave_buffered`: at the end leave messages that were received and
-    not taken to the server's ack_wait, instead of giving them back at once.
+    `max_messages` and `max_bytes` (0: no limit of that kind) bound what is buffered and requested together. A new pull
+    goes out when less than `threshold_messages` or `threshold_bytes` are under way. Without `max_messages` and
+    `threshold_messages` the window is 500. It grows while the application takes a window in 0.1 s or in 16 round trips.
+    It grows to 4,000 on a near server, to 64,000 over 100 ms or more. Layers set `first_messages` and `most_messages`.
 
-    `on_error(error)` is called in the thread that waits, for everything that the pull survives (NoHeartbeat,
+    `expires` (at least 1 s) is the life of a pull. `heartbeat` is the interval of the server's heartbeats (5 s, at most
+    half of `expires`). After one and a half intervals without any, the client asks the server what is wrong
+    (ConsumerDeleted, StreamRecreated, MaxWaitingExceeded, Paused ...). After two it reports NoHeartbeat. With None it
+    notices a dead pull a second after its end. With policy "pinned_client", `expires` is at most half of the consumer's
+    `priority_timeout`, if known.
+
+    `stop_after` ends the iteration after exactly that number of messages. `group`, `min_pending`, `min_ack_pending`
+    (server 2.11) and `priority` (2.12) are for priority groups. `leave_buffered` leaves unread messages to the server's
+    ack_wait at the end, instead of returning them immediately.
+
+    The waiting thread calls `on_error(error)` for everything that the pull survives (NoHeartbeat,
     ConsumerLeadershipChanged, PullNoResponders ...); without it such errors are logged. `on_event` gets Paused and
-    Resumed. For `consume` a function of two arguments gets `(error, message)`: the message that the handler failed on,
-    which it may `nak`, `term` or reject; None where it is about no message. `cancel`: a token that ends the iteration
-    with Cancelled.
+    Resumed. For `consume` a function of two arguments gets `(error, message)`. That is the message on which the handler
+    failed, and the function may `nak`, `term` or reject it; None if the error is not about a message. `cancel` is a
+    token that ends the iteration with Cancelled.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        max_messages: Messages buffered and requested together; None: 500, and more where the application is fast.
-        max_bytes: Bytes buffered and requested together; 0: no limit.
+        max_messages: Messages buffered and requested together. None is 500, and more if the application is fast.
+        max_bytes: Bytes buffered and requested together, without a limit if it is 0.
         expires: Seconds that one pull lives (at least 1).
-        heartbeat: Seconds between signs of life of the server; None: none are asked for.
-        threshold_messages: A new pull goes out when fewer messages are under way; None: half of `max_messages`.
-        threshold_bytes: The same for bytes.
-        stop_after: End after exactly so many messages.
+        heartbeat: Seconds between the server's heartbeats; None requests none.
+        threshold_messages: A new pull goes out when fewer messages are under way; None is half of `max_messages`.
+        threshold_bytes: A new pull goes out when fewer bytes are under way. None is half of `max_bytes` if messages are
+            unlimited; otherwise the next pull goes out when one has used up its bytes.
+        stop_after: End after exactly this number of messages.
         group: The priority group (server 2.11).
-        min_pending: Take only while so many messages wait (overflow, server 2.11).
-        min_ack_pending: Take only while so many messages wait for their ack (overflow, server 2.11).
+        min_pending: Take only while at least this number of messages wait (overflow, server 2.11).
+        min_ack_pending: Take only while at least this number of messages wait for their ack (overflow, server 2.11).
         priority: 0 to 9, lower first (prioritized, server 2.12).
-        leave_buffered: At the end leave what was not taken to `ack_wait`, instead of giving it back at once.
+        leave_buffered: At the end leave unread messages to `ack_wait`, instead of returning them immediately.
         on_error: Called with everything that the pull survives; without it such errors are logged.
         on_event: Called with Paused and Resumed.
         cancel: A token that ends the iteration with Cancelled.
-        first_messages: For layers: the window at the start, where `max_messages` is None.
-        most_messages: For layers: the largest window, where `max_messages` is None.
+        first_messages: For layers: the window at the start, if `max_messages` is None.
+        most_messages: For layers: the largest window, if `max_messages` is None.
     """
 
     max_messages: int | None = None
@@ -272,13 +281,13 @@ class PullOptions:
 
     @property
     def seconds_between_heartbeats(self) -> float:
-        """For layers: the interval that is asked for; 0: none."""
+        """For layers: the requested interval, or 0 without heartbeats."""
         if isinstance(self.heartbeat, Default):
             return min(HEARTBEAT, self.expires / 2)
         return self.heartbeat or 0.0
 
     def terms(self) -> PullTerms:
-        """For layers: what goes into every pull."""
+        """For layers: the terms of every pull."""
         return PullTerms(
             self.expires,
             self.seconds_between_heartbeats,
@@ -302,7 +311,7 @@ class PullOptions:
 
 
 def options_for(given: PullOptionsDict, config: ConsumerConfig | None) -> PullOptions:
-    """Options of `messages`, defaults lowered to the limits of the consumer where they are known."""
+    """Options of `messages`, with defaults lowered to the known limits of the consumer."""
     most = MAX_MESSAGES if config is None else _most_messages(config)
     if config is not None:
         if config.deliver_policy == "last_per_subject":
@@ -315,19 +324,20 @@ def options_for(given: PullOptionsDict, config: ConsumerConfig | None) -> PullOp
         if config.max_expires and "expires" not in given:
             given["expires"] = max(1.0, min(EXPIRES, seconds_of(config.max_expires)))
         if config.priority_policy == "pinned_client" and config.priority_timeout:
-            # The server takes the pin away when no pull has come for priority_timeout, however healthy its holder.
+            # The server takes the pin away if no pull has come for priority_timeout, even from a healthy holder.
             longest = max(1.0, seconds_of(config.priority_timeout) / 2)
             given["expires"] = min(plain(given.get("expires", EXPIRES)), longest)
     return PullOptions(**given, first_messages=min(MAX_MESSAGES, most), most_messages=most)
 
 
 SMALL_FETCH: Final = MAX_BYTES // 4
-"""Bytes of all messages of a fetch up to which its pulls have no limit of bytes, which costs a status per pull. The
-server ends a connection for which 64 MiB wait (see MAX_BYTES)."""
+"""A fetch with at most this number of bytes in all its messages pulls without a limit of bytes, because a limit costs a
+status per pull. The server ends a connection for which 64 MiB wait (see MAX_BYTES).
+"""
 
 
 def bytes_of_a_pull(messages: int, size: int, config: ConsumerConfig | None) -> int:
-    """The limit of each pull of a fetch of so many messages of that size; 0: none."""
+    """The limit in bytes for each pull of a fetch, from the number and size of its messages; 0: none."""
     if messages * size <= SMALL_FETCH or config is None:
         return 0
     if config.deliver_policy == "last_per_subject":
@@ -336,8 +346,11 @@ def bytes_of_a_pull(messages: int, size: int, config: ConsumerConfig | None) -> 
 
 
 def _most_messages(config: ConsumerConfig) -> int:
-    """How large a window may grow: the server refuses pulls of more than `max_batch`, and twice `max_ack_pending` is
-    enough, because a pull goes out when half of the window has come."""
+    """The largest size of a window.
+
+    The server refuses pulls of more than `max_batch`. Twice `max_ack_pending` is enough, because a pull goes out when
+    half of the window has come.
+    """
     most = min(MOST_MESSAGES, config.max_batch or MOST_MESSAGES)
     unacked = config.max_ack_pending or 0
     if unacked > 0 and config.ack_policy != "none":

@@ -13,16 +13,16 @@ from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 
 FETCH_TIMEOUT: Final = 30.0
-"""Seconds that fetch and next wait unless told otherwise (nats.go, nats.java: 30 s)."""
+"""Seconds that fetch and next wait by default (nats.go, nats.java: 30 s)."""
 
 FETCH_HEARTBEAT: Final = 5.0
 """Idle heartbeat of pulls that wait for 10 s or more (nats.go)."""
 
 SHORTEST_HEARTBEAT: Final = 0.1
-"""Less would make the server send more of them than messages."""
+"""Seconds; less would make the server send more heartbeats than messages."""
 
 KNOWN_BODIES: Final = 128
-"""Requests remembered: a loop of fetches sends the same one again and again, and making it takes 3 us."""
+"""Requests kept: a loop of fetches sends the same one again and again, and making it takes 3 µs."""
 
 
 class PullRequest(msgspec.Struct, omit_defaults=True):
@@ -41,7 +41,7 @@ class PullRequest(msgspec.Struct, omit_defaults=True):
 
 
 class PullTerms(msgspec.Struct, frozen=True):
-    """What all pulls of one call share: seconds, and the priority group options."""
+    """The common terms of all pulls of a call: seconds, and the priority group options."""
 
     expires: float = 30.0
     heartbeat: float = 0.0
@@ -50,7 +50,7 @@ class PullTerms(msgspec.Struct, frozen=True):
     min_ack_pending: int = 0
     priority: int | None = None
     no_wait: bool = False
-    """The pull ends when nothing is there; with `expires`, when nothing has come by then."""
+    """The pull ends if there are no messages; with `expires`, if none has come by then."""
 
     def request(self, batch: int, max_bytes: int = 0, pin_id: str = "") -> bytes:
         """The body of one pull."""
@@ -107,13 +107,13 @@ def terms_for(
 
 
 def check_number(max_messages: int) -> None:
-    """Raises ConfigError for what no fetch may ask for."""
+    """Raises ConfigError for a number that a fetch cannot request."""
     if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
         raise ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
 
 
 def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
-    """Refuse what the server would answer with 400 or ignore."""
+    """Refuse options that the server would answer with 400 or ignore."""
     if group.__class__ is not str or min_pending.__class__ is not int or min_ack_pending.__class__ is not int:
         given = {"group": group, "min_pending": min_pending, "min_ack_pending": min_ack_pending}
         declared.check(PullTerms, given)

@@ -1,4 +1,4 @@
-"""Where pulls go: what fetches and iterators need to know of a consumer."""
+"""The target of pulls: the interface of a consumer that fetches and iterators need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMINE_EVERY: Final = 5.0
 
 
 class QuestionLimit:
-    """When the next CONSUMER.INFO may be sent: that request is expensive for a server with many consumers."""
+    """A rate limit for CONSUMER.INFO, which is expensive for a server with many consumers."""
 
     def __init__(self, every: float) -> None:
         self._every = every
@@ -29,7 +29,7 @@ class QuestionLimit:
         self._from = float("-inf")
 
     def allow(self) -> bool:
-        """Whether to ask now; then the next time is `every` seconds later."""
+        """True to ask now; the next time is then `every` seconds later."""
         with self._lock:
             now = time.monotonic()
             if now < self._from:
@@ -38,13 +38,13 @@ class QuestionLimit:
             return True
 
     def shorten(self, seconds: float) -> None:
-        """Ask again in so many seconds already."""
+        """Ask again after this number of seconds already."""
         with self._lock:
             self._from = min(self._from, time.monotonic() + seconds)
 
 
 class PullSource:
-    """What pulls need to know of a consumer: where they go, its pin ids, and how to find out what is wrong."""
+    """The properties of a consumer that pulls need: their subject, its pin ids, and questions about problems."""
 
     def __init__(self, connection: Connection, pull_subject: str) -> None:
         self.nc = connection
@@ -53,18 +53,18 @@ class PullSource:
         """For layers."""
         self.pins: dict[
             str, str
-        ] = {}  #: For layers: priority group -> the id by which the server knows its pinned client: us
-        self.questions: QuestionLimit = QuestionLimit(EXAMINE_EVERY)  #: For layers: of all fetches
-        self.pull_prefix = b""  #: For layers: of the body of every pull
+        ] = {}  #: For layers: priority group -> the id by which the server knows its pinned client, which is us
+        self.questions: QuestionLimit = QuestionLimit(EXAMINE_EVERY)  #: For layers: the limit of all fetches
+        self.pull_prefix = b""  #: For layers: the start of the body of every pull
 
     ack_none = False
 
     def pull_bytes(self, messages: int) -> int:
-        """For layers: how many bytes each pull of a fetch of so many messages may bring; 0: no limit."""
+        """For layers: the limit in bytes for each pull of a fetch of `messages` messages; 0 is unlimited."""
         return 0
 
     def learn_size(self, nbytes: int) -> None:
-        """For layers: a message of so many bytes has come."""
+        """For layers: a message of this number of bytes has come."""
 
     def learn_pin(self, group: str, message: Msg) -> None:
         """For layers: the id under which the server has pinned us."""
@@ -73,24 +73,24 @@ class PullSource:
             self.pins[group] = pin
 
     def examine(self, timeout: float) -> Exception | Paused | None:
-        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
+        """Ask the server for the reason of the silence; None if it names none within `timeout` seconds."""
         return None
 
     def ask_position(self, timeout: float) -> ConsumerInfo | None:
-        """For layers: ask how far the deliveries have come; None where nobody tells within `timeout` seconds."""
+        """For layers: ask how far the deliveries have come; None without an answer within `timeout` seconds."""
         return None
 
     def why_nobody(self, error: PullNoResponders, timeout: float) -> Exception | None:
-        """Nobody takes pulls: the reason, or None if the consumer may only be without a leader."""
+        """No server takes pulls: the reason, or None if the consumer may only be without a leader."""
         return error
 
     def why_deleted(self, deleted: ConsumerDeleted, timeout: float) -> Exception:
-        """Ask the server whether it is the whole stream that was deleted."""
+        """Ask the server if the complete stream was deleted."""
         return deleted
 
 
 class AckedConsumer(PullSource):
-    """The consumer behind a message: its next pull is the ack (+NXT). Nothing else is known of it."""
+    """The consumer behind a message: its next pull is the ack (+NXT). Its other properties are unknown."""
 
     def __init__(self, connection: Connection, ack: bytes) -> None:
         super().__init__(connection, ack.decode())

@@ -1,4 +1,4 @@
-"""What a server says about a pull beside messages: one table for every way to take messages. Pure.
+"""The statuses that a server sends about a pull: one table for every way to take messages. Pure.
 
 `classify` finds the row of a status; `as_markdown` prints the table for the documentation.
 """
@@ -14,26 +14,27 @@ Kind = Literal["alive", "quiet", "report", "terminal"]
 
 
 class Verdict(NamedTuple):
-    """What a status of a pull inbox means."""
+    """The meaning of a status of a pull inbox."""
 
     kind: Kind
-    """"alive": heartbeat · "quiet": this pull ended in good order · "report": tell the application and go on ·
-    "terminal": no pull of this consumer can work any more."""
+    """"alive" is a heartbeat. "quiet": this pull ended in good order. "report": report to the application and continue.
+    "terminal": no pull of this consumer can work any more.
+    """
     error: Exception | None = None
     all_pulls: bool = False
     """Every pull of the consumer is gone, not only this one."""
     unserved: tuple[int, int] | None = None
-    """Messages and bytes of the pull that will not come, where the server says so."""
+    """Messages and bytes of the pull that will not come, if the server names them."""
     back_off: bool = False
     forget_pin: bool = False
     again: bool = False
-    """A fetch lives through it, and pulls again for what is missing within its timeout."""
+    """A fetch survives it, and pulls again for missing messages within its timeout."""
     reason: str = ""
-    """Of a quiet end: "no messages", "timeout", "max bytes", "complete"."""
+    """The reason of a quiet end: "no messages", "timeout", "max bytes", "complete"."""
 
 
 class Row(NamedTuple):
-    """A status by its code (0: any) and what its description contains, in small letters; and what it means."""
+    """A status by its code (0: any) and a part of its description in small letters, with its meaning."""
 
     code: int
     text: str
@@ -67,7 +68,7 @@ STATUSES: Final = (
         all_pulls=True, back_off=True, again=True),
     Row(409, "push based", "it is a push consumer", "terminal", errors.NotPullConsumer, all_pulls=True),
     Row(409, "maxwaiting", "max_waiting pulls wait already", "report", errors.MaxWaitingExceeded, back_off=True),
-    # The same pull would be refused again and again.
+    # The server would refuse the same pull again and again.
     Row(409, "exceeded", "the pull exceeds a limit of the consumer's configuration", "report", errors.BadPullRequest,
         back_off=True),
     Row(423, "", "the priority group is pinned to another client", "report", errors.PinIdMismatch, all_pulls=True,
@@ -86,7 +87,7 @@ def row_of(code: int, description: str) -> Row:
 
 
 def classify(code: int, description: str, headers: Any = None, subject: str = "") -> Verdict:
-    """The verdict on one status; `subject` is where the pull went."""
+    """The verdict on one status; `subject` is the subject of the pull."""
     row = row_of(code, description)
     unserved = _unserved(headers) or ((0, 0) if row.reason == "complete" else None)
     error = None if row.error is None else _error(row.error, code, description, subject)
@@ -109,7 +110,7 @@ def _unserved(headers: Any) -> tuple[int, int] | None:
     if messages is None:
         return None
     try:
-        # Servers say -1 for a pull that has nothing left: what will not come never adds to what may.
+        # Servers send -1 for a pull without unserved messages, which must never add to the open ones.
         return max(int(messages), 0), max(int(headers.get(names.PENDING_BYTES) or 0), 0)
     except ValueError:
         return None
@@ -126,7 +127,7 @@ _FETCH_ENDS: Final = {
 
 
 def as_markdown() -> str:
-    """The table as it stands in jsclient/jetstream/README.md."""
+    """The table for jsclient/jetstream/README.md."""
     lines = ["| status | what it says | messages, consume | fetch |", "| --- | --- | --- | --- |"]
     for row in STATUSES:
         status = f"{row.code or 'any other'} {row.text}".rstrip()

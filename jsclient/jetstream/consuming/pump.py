@@ -1,12 +1,12 @@
-"""The pump of everything that pulls: it keeps pulls under way, reads what comes beside messages, and finds out what
-silence means.
+"""The pump of everything that pulls: it keeps pulls under way, reads statuses, and finds out what silence means.
 
-It has no thread. The thread that takes messages drives it: calls `keep_pulling` when `state.due`, `status` and
-`link_event` for what is no message, `wait` when nothing is there and `look` when the wait brought nothing. What the
-application has to hear of is returned (`Told`), so the pump knows nothing of the one that drives it. All counting is
-in its Credit, which also says what to ask for; fetches, iterators and the reader of columns differ in that alone.
-The lock is taken when something else than a plain message comes, when a pull is due, and before waiting: never for a
-message that is there.
+It runs without its own thread. The thread that takes messages drives it. That thread calls `keep_pulling` when
+`state.due`, `status` and `link_event` for items other than messages, `wait` if there are no messages, and `look` if the
+wait was in vain. The calls return reports for the application (`Told`), so the pump does not depend on its driver.
+
+Its Credit does all counting and decides what to request. Fetches, iterators and the reader of columns differ in that
+alone. The pump takes the lock for an item other than a plain message, for a pull that is due, and before it waits. It
+never takes the lock for an available message.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ CLOSE: Final = 0.01
 """Seconds that a pull may outlive its read: the first one is sent a moment after the read has begun."""
 
 COMPLETED: Final = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: "
-"""How nearly every pull with a byte limit ends; read without the detour that other statuses take (10 us)."""
+"""The usual end of a pull with a byte limit, read without the detour of other statuses (10 µs)."""
 
 
 class Told(NamedTuple):
-    """What the application has to hear of."""
+    """A report for the application."""
 
     kind: Literal["failed", "reported", "event"]
-    """"failed": nothing can come any more · "reported": an error that the pump survives · "event": no error."""
+    """"failed" if nothing can come any more, "reported" for an error that the pump survives, "event" for other news."""
     what: Any
 
 
@@ -81,22 +81,22 @@ def too_large(limit: int) -> errors.MaxBytesExceeded:
 class Pump(Generic[C]):
     """Keeps the pulls of one read under way. Threads may share it."""
 
-    # How each of them begins. Here because every fetch makes one: setting them one by one takes 1 us.
+    # Initial values. They are class attributes because setting them one by one for every fetch takes 1 µs.
     missed_heartbeats: int = 0
     paused_until: Paused | None = None
     connected: bool = True
     halted: bool = False
-    """It was stopped or drains: no further pull."""
+    """It was stopped or drains, so it sends no further pull."""
     doubtful: bool = False
-    """A pull may be alive on the server that is not counted on: after a lost link, or silence."""
+    """After a lost link or silence, a pull may be alive on the server that the client has written off."""
     ends_at = NEVER
     """By `time.monotonic()`: no pull lives longer than the read."""
     unsent: errors.ConnectionLost | None = None
-    """Why a pull could not be sent."""
+    """The reason why a pull could not be sent."""
     _large_at: int = -1
     """The messages that had come when the client reported one beyond max_bytes."""
-    _at_pull = (0.0, 0)  # when the newest pull went out, and what had come until then
-    _in_vain = 0  # pulls in a row that ended as soon as they were sent and brought nothing
+    _at_pull = (0.0, 0)  # when the newest pull went out, and the number of messages until then
+    _in_vain = 0  # pulls in a row that ended immediately without messages
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Pump(Generic[C]):
         watchdog: Watchdog | None = None,
         questions: QuestionLimit | None = None,
     ) -> None:
-        """`state` counts with the numbers of PullInbox; `questions`: how often it asks about silence, 10 s."""
+        """`state` counts with the numbers of PullInbox; `questions` limits its questions about silence (every 10 s)."""
         self.source = source
         self.terms: PullTerms = terms
         self.state = state
@@ -140,17 +140,17 @@ class Pump(Generic[C]):
             self._watchdog.restart(now)
             frame = self._frame(number, *need)
         try:
-            self._engine.post_at_once(Unkept(frame))  # now, or never: a link that is lost takes it along
+            self._engine.post_at_once(Unkept(frame))  # now or never: a lost link takes it along
         except errors.ConnectionLost as error:
             with self.lock:
                 self.unsent = error
                 self._lost_link()
-                # Another thread may have dealt with the reconnect already: then nothing else would tell us of it.
+                # If another thread has already handled the reconnect, only this shows it.
                 self.connected = self.connection.is_connected
                 self.state.failed(time.monotonic())
 
     def _frame(self, number: int, batch: int, max_bytes: int) -> bytes:
-        """A pull. With a pinned priority group it says the pin that the server gave us."""
+        """The frame of a pull. With a pinned priority group it contains the pin that the server gave us."""
         source, terms = self.source, self.terms
         body = terms.request(batch, max_bytes, source.pins.get(terms.group, "") if source.pins else "")
         return self._engine.encode(self._subject, source.pull_prefix + body, self.inbox.reply(number))
@@ -162,9 +162,11 @@ class Pump(Generic[C]):
     # --- waiting ------------------------------------------------------------------------------------------
 
     def wait(self, deadline: Deadline, until: float = NEVER, just_pulled: bool = False) -> Any:
-        """Nothing is there: keep pulls going until something is. None at the deadline, at `until`, or when it is time
-        to `look`. `just_pulled`: nothing has happened since `keep_pulling`."""
-        now = time.monotonic()  # one and the same for both, or a back-off could end between them
+        """Keep pulls going until an item comes. None at the deadline, at `until`, or when it is time to `look`.
+
+        `just_pulled`: nothing has happened since `keep_pulling`.
+        """
+        now = time.monotonic()  # the same for both, or a back-off could end in between
         if not just_pulled:
             self.keep_pulling(now)
         due = min(self._next_timer(now), until)
@@ -175,7 +177,7 @@ class Pump(Generic[C]):
         return None
 
     def _next_timer(self, now: float) -> float:
-        """When to look again although nothing came: a back-off ends, or silence becomes an alarm."""
+        """The time to look again although nothing came: a back-off ends, or silence becomes an alarm."""
         with self.lock:
             if not self._active:
                 return NEVER
@@ -183,7 +185,7 @@ class Pump(Generic[C]):
             return next_look(self.state, self._watchdog, len(mailbox), now, mailbox.last_frame)
 
     def look(self, deadline: Deadline) -> Sequence[Told]:
-        """Nothing came: send the pull that is due, and see what the silence means. Also for callers that only poll."""
+        """Nothing came: send the pull that is due, and examine the silence. Also for callers that only poll."""
         now = time.monotonic()
         self.keep_pulling(now)
         return self._silent(deadline) if now >= self._next_timer(now) else NOTHING
@@ -193,7 +195,7 @@ class Pump(Generic[C]):
         watchdog, mailbox = self._watchdog, self.mailbox
         with self.lock:
             if mailbox.items or not self._active or not self.state.outstanding(0):
-                return NOTHING  # something came after all, or it was a back-off that ended
+                return NOTHING  # an item came after all, or a back-off ended
             now, last_frame = time.monotonic(), mailbox.last_frame
             look, alarm = watchdog.look(now, last_frame), watchdog.alarm_at(last_frame)
             if look is Look.ALARM:
@@ -207,7 +209,7 @@ class Pump(Generic[C]):
         if _explains(told):
             with self.lock:
                 if not mailbox.items and watchdog.alarm_at(mailbox.last_frame) == alarm:
-                    self._pulls_are_dead()  # the answer is told instead of an alarm
+                    self._pulls_are_dead()  # the answer replaces an alarm
         return told
 
     def _pulls_are_dead(self) -> None:
@@ -217,7 +219,7 @@ class Pump(Generic[C]):
         self.missed_heartbeats += 1
 
     def diagnose(self, timeout: float = ASK_TIMEOUT) -> Sequence[Told]:
-        """Ask why nothing comes, not too often: one CONSUMER.INFO."""
+        """Ask for the reason of the silence by one CONSUMER.INFO, at a limited rate."""
         if not self._questions.allow():
             return NOTHING
         found = self.source.examine(min(timeout, ASK_TIMEOUT))
@@ -233,7 +235,7 @@ class Pump(Generic[C]):
                 self.state.failed(time.monotonic())
             told += reported(found)
         elif found is not None and self._pool.electing(time.monotonic()):
-            # A cluster that has just come up may not know the consumer yet: ask again before it is believed.
+            # A cluster that has just come up may not know the consumer yet: ask again before accepting the answer.
             self._questions.shorten(ASK_AGAIN)
             told += reported(found)
         elif found is not None:
@@ -247,7 +249,7 @@ class Pump(Generic[C]):
             self.disconnected()
         elif event is LinkEvent.RECONNECTED:
             with self.lock:
-                # Subscriptions are re-sent by the connection, pulls are ours: at once.
+                # The connection re-sends subscriptions. Pulls are our task, without a delay.
                 self.connected = True
                 self.state.lost(*self.inbox.snapshot())
                 self.state.works()
@@ -262,12 +264,12 @@ class Pump(Generic[C]):
         self.state.lost(*self.inbox.snapshot())
 
     def status(self, message: Msg) -> Sequence[Told]:
-        """A status came: count it, send the pull that is due, and say what it means."""
+        """A status came: count it, send the pull that is due, and return its meaning."""
         raw = message.raw_headers or b""
         if raw.startswith(COMPLETED) and raw[len(COMPLETED) : -4].isdigit():
             verdict = Verdict("quiet", unserved=(0, int(raw[len(COMPLETED) : -4])), reason="complete")
             with self.lock:
-                # The bytes that were not needed come back. No look at what is due: no message came or went.
+                # Unused bytes come back. No pull can be due, because no message came or went.
                 self.state.ended(self.inbox.number(message), verdict, 0)
             return NOTHING
         sent = message.status or UNREADABLE
@@ -280,7 +282,8 @@ class Pump(Generic[C]):
             asked = self.state.open.get(number) if number is not None else None
             if asked and isinstance(verdict.error, errors.BadPullRequest) and self.state.stop_growing(asked[0]):
                 verdict = Verdict("quiet", unserved=verdict.unserved)
-            # Every pull with a byte limit ends in a status (2.10): nothing is counted where nothing is given back.
+            # Every pull with a byte limit ends in a status (2.10): count the mailbox only if the status returns
+            # messages.
             nothing_lost = verdict.unserved is not None and verdict.unserved[0] == 0 and not verdict.all_pulls
             buffered, size = (0, 0) if nothing_lost else self.inbox.snapshot()
             now = time.monotonic()
@@ -295,7 +298,7 @@ class Pump(Generic[C]):
         return told
 
     def _slow_down(self, verdict: Verdict, asked: tuple[int, int], now: float) -> None:
-        """Pulls that end as soon as they are sent and bring nothing: another one would end like them."""
+        """Back off after pulls that end immediately without messages: another one would end like them."""
         since, before = self._at_pull
         if self.state.came() + len(self.mailbox.items) > before:
             self._in_vain = 0
@@ -314,14 +317,14 @@ class Pump(Generic[C]):
                 error = self.source.why_deleted(error, min(ASK_TIMEOUT, 2 * self._watchdog.doubt))
             return failed(error)
         if verdict.kind == "report":
-            # Nobody there: gone for good, or without a leader for the moment? A read that ends asks for itself.
+            # No responders: the consumer is gone, or has no leader at the moment. A finite read asks for itself.
             ask = self.state.endless and isinstance(error, errors.NoResponders)
             told = self.diagnose() if ask else NOTHING
             return told if _explains(told) else [*told, *reported(error)]
         if verdict.reason == "max bytes":
             return self._too_large(verdict, asked, buffered)
         if verdict.reason in ("timeout", "no messages"):
-            self._large_at = -1  # no large message is next any more
+            self._large_at = -1  # the next message is not too large any more
         if (
             verdict.reason == "timeout"
             and self.state.endless
@@ -329,20 +332,22 @@ class Pump(Generic[C]):
             and verdict.unserved
             and verdict.unserved[0] == asked[0]
         ):
-            return self.diagnose()  # it brought nothing: perhaps the consumer is paused
+            return self.diagnose()  # it was in vain: perhaps the consumer is paused
         return NOTHING
 
     def _too_large(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
-        """A pull with the whole byte limit brought nothing: the next message can never come within it.
+        """A pull with the whole byte limit was in vain, because the next message is larger than the limit.
 
-        It is reported once until something arrives; the slow pulls go on, because the message may be removed."""
+        The pump reports that once until a message arrives. It continues with slow pulls, because the message may be
+        removed.
+        """
         limit = self.state.max_bytes
         if not limit and asked is not None and asked[1]:
-            return NOTHING  # it was the limit of one pull: the credit asks for the message alone
+            return NOTHING  # it was the limit of one pull: the credit requests the message alone
         if buffered or asked is None or asked[1] < limit or (verdict.unserved and verdict.unserved[1] < limit):
             return NOTHING
         with self.lock:
-            if limit == MAX_BYTES:  # that was our default: as long as there is a larger message, it counts for nothing
+            if limit == MAX_BYTES:  # it was our default, which does not apply while there is a larger message
                 self.state.max_bytes = LARGEST
                 return NOTHING
             self.state.failed(time.monotonic())
@@ -353,14 +358,14 @@ class Pump(Generic[C]):
     # --- a new consumer takes the place of the old one: for ordered reads ---------------------------------------
 
     def forget(self, ready: int, ready_bytes: int) -> None:
-        """What the old consumer sent is dropped, but for what waits checked; the state of the link is read afresh."""
+        """Drop messages of the old consumer, except checked ones that wait, and read the state of the link again."""
         self.inbox.leftovers()
         with self.lock:
             self.connected = self.connection.is_connected
             self.state.lost(ready, ready_bytes)
 
     def go_on(self, ready: int, ready_bytes: int) -> None:
-        """The new consumer is made: pull from it."""
+        """The new consumer exists: pull from it."""
         with self.lock:
             self.inbox.pull_subject = self._subject = self.source.pull_subject
             self.state.lost(ready, ready_bytes)
@@ -371,17 +376,19 @@ class Pump(Generic[C]):
     # --- the end --------------------------------------------------------------------------------------------
 
     def on_its_way(self) -> int:
-        """Messages that were asked for and have not come; those that the server said will not come do not count, also
-        where nobody has dealt with its status yet."""
+        """The number of requested messages that are still to come.
+
+        Messages that the server has cancelled by a status are left out, even if no thread has handled the status yet.
+        """
         with self.lock:
-            # In this order: what is taken in between counts as not come, until the next look.
+            # In this order: a message taken in between counts as still to come, until the next look.
             left = self.state.outstanding(0)
             if left:
                 left -= self.inbox.snapshot()[0] + sum(map(self._unserved, self.inbox.statuses()))
             return max(left, 0)
 
     def _unserved(self, message: Msg) -> int:
-        """Messages that will not come, by a status that nobody has dealt with yet."""
+        """The number of messages that will not come, by a status that no thread has handled yet."""
         number = self.inbox.number(message)
         asked = self.state.open.get(number) if number is not None else None
         sent = message.status or UNREADABLE
@@ -393,21 +400,21 @@ class Pump(Generic[C]):
         return min((verdict.unserved or asked)[0], asked[0])
 
     def withdraw(self) -> None:
-        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+        """UNSUB: the server sends nothing more, but messages on their way still arrive. Does not wait."""
         self.halted = True
         if self.mailbox.closed is None:
             self._engine.remove_subscription(self.inbox.inbox, tell_server=True, keep_sink=True)
 
     def complete(self) -> None:
-        """After `withdraw` and a flush: the end comes behind what is there."""
+        """After `withdraw` and a flush: the end comes after the messages in the mailbox."""
         self.inbox.inbox.drain_sub()
 
     def leftovers(self) -> list[Msg]:
-        """Empty the mailbox; what was delivered and not taken."""
+        """Empty the mailbox; returns the messages delivered and not taken."""
         return self.inbox.leftovers()
 
     def release(self) -> None:
-        """Nobody takes from it any more."""
+        """No thread takes from it any more."""
         self._pool.forget(self.inbox)
 
     def put_back(self) -> None:
@@ -415,13 +422,16 @@ class Pump(Generic[C]):
         self._pool.give_back(self.inbox)
 
     def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
-        """Unsubscribe, wait for what is on its way, and return what was delivered and not taken. `more`: other messages
-        go back with these."""
+        """Unsubscribe, wait for messages on their way, and return messages delivered and not taken.
+
+        `more`: other messages go back with these.
+        """
         return self.inbox.settle(give_back, timeout, more=more)
 
     def abandon(self, give_back: bool) -> None:
-        """Of an iterator that nobody has any more. A finalizer runs anywhere, also where our locks are held: the
-        work is done on another thread."""
+        """For an iterator without references. A finalizer runs anywhere, even on a thread that holds our locks, so
+        another thread does the work.
+        """
         self.release()
         self._engine.run_callback(_abandon, self.inbox, give_back)
 
@@ -434,7 +444,7 @@ class WindowPump(Pump[PullState]):
 
     def wait(self, deadline: Deadline, until: float = NEVER, just_pulled: bool = False) -> Any:
         with self.lock:
-            self.waiting += 1  # first: from here on the thread that takes a message pulls, see `reached`
+            self.waiting += 1  # first: from here on a thread that takes a message pulls, see `reached`
             if self.waiting == 1:
                 self.state.begin_wait(time.monotonic())
         try:
@@ -452,11 +462,11 @@ class WindowPump(Pump[PullState]):
             return self.state.delivered(self.state.taken())
 
     def count(self, item: Msg) -> bool:
-        """The application takes this message. True when it is the last one (`stop_after`)."""
+        """The application takes this message. True if it is the last one (`stop_after`)."""
         state = self.state
         last = state.take() >= state.check_at and self.reached()
         if state.max_bytes:
-            # Summed up before it is added: between reading and writing a count no other thread may run.
+            # Summed up first: no other thread may run between reading and writing the count.
             size = len(item.raw_subject) + len(item.data) + len(item.raw_reply or b"")
             if item.raw_headers is not None:
                 size += len(item.raw_headers)
@@ -464,10 +474,10 @@ class WindowPump(Pump[PullState]):
         return last
 
     def reached(self) -> bool:
-        """The threshold is reached: pull now if somebody waits for messages, else when the next one is asked for.
+        """The threshold is reached: pull now if a thread waits for messages, else at the next request for one.
 
-        A worker that takes one message at a time must not have another one sent while it works (nats.go #1338).
-        True when all messages of `stop_after` were taken.
+        A worker that takes one message at a time must not have another one sent while it works (nats.go #1338). True if
+        the application has taken all messages of `stop_after`.
         """
         state = self.state
         if state.stop_after is not None:
@@ -481,7 +491,7 @@ class WindowPump(Pump[PullState]):
         return False
 
     def resize(self, max_messages: int, threshold_messages: int) -> None:
-        """From the next pull on; what is under way is not taken back."""
+        """Set the window from the next pull on; pulls under way stay."""
         with self.lock:
             self.state.max_messages = max_messages
             self.state.threshold_messages = threshold_messages
@@ -489,7 +499,7 @@ class WindowPump(Pump[PullState]):
 
 
 def _explains(told: Sequence[Told]) -> bool:
-    """Whether an answer explains the silence: that a pause is over does not."""
+    """True if an answer explains the silence; the end of a pause does not."""
     return any(one.kind != "event" or isinstance(one.what, Paused) for one in told)
 
 

@@ -1,7 +1,7 @@
-"""Push consumers: the server sends to a subject of its own accord.
+"""Push consumers: the server sends messages to a subject without a request.
 
-Pull consumers do the same with less to go wrong; push remains for queue groups of mixed clients and for old
-designs. Flow control is answered in order with the messages: after everything before it was taken.
+Pull consumers do the same with less to go wrong; push remains for queue groups of mixed clients and for old designs.
+The client answers flow control in order with the messages: after the application took everything before it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class PushSource:
-    """The push consumer of a server as iterators see it; shared by the handles that `typed` makes of a PushConsumer."""
+    """The consumer as iterators see it; a PushConsumer and the handles that `typed` makes of it share it."""
 
     def __init__(
         self, js: JetStream, stream_name: str, name: str, config: ConsumerConfig, info: ConsumerInfo | None
@@ -68,21 +68,21 @@ class PushSource:
         return None if self.info is None else self.info.created
 
     def examine(self, timeout: float) -> Exception | None:
-        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
+        """Ask the server for the reason of the silence; None if it names none within `timeout` seconds."""
         found = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
         return found if isinstance(found, Exception) else None
 
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
-        """Ask the server whether it is the whole stream that was deleted."""
+        """Ask the server if the complete stream was deleted."""
         return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
     def check_bound(self) -> None:
-        """Raises ConsumerAlreadyBound if another subscriber has a consumer that takes one."""
+        """Raises ConsumerAlreadyBound if another subscriber has a consumer that allows only one."""
         if self.config.deliver_group or self.info is None:
-            return  # a handle that never asked does not begin with it
+            return  # a handle that never asked the server does not ask now
         deadline = Deadline(UNBIND_TIMEOUT)
         while self.ask().push_bound:
-            # The server notices the end of an earlier subscription of ours with a delay.
+            # The server notices the end of our earlier subscription with a delay.
             if not deadline.expired():
                 time.sleep(UNBIND_TIMEOUT / 10)
                 continue
@@ -97,7 +97,7 @@ class PushMessages(MessageIterator[M]):
 
     def __init__(self, source: PushSource, options: PushOptions, values: Values[Any] | None = None) -> None:
         self._push = PushIntake(source, options)
-        # Acks that the server does not confirm ask it how far it has delivered: see stale_acks.py.
+        # If the server does not confirm an ack, the client asks it how far it has delivered: see stale_acks.py.
         subject = f"CONSUMER.MSG.NEXT.{source.stream_name}.{source.name}"
         pool_of(source.nc).remember(source.js.api.subject(subject))
         super().__init__(source, options, self._push, values=values)
@@ -132,10 +132,11 @@ class PushMessages(MessageIterator[M]):
 
 
 class PushConsumer(Generic[M]):
-    """A push consumer. Made by `create_push_consumer`, `push_consumer` and the like.
+    """A push consumer. You get one from `create_push_consumer`, `push_consumer` and similar methods.
 
-    The server delivers only while somebody is subscribed, that is while an iterator or consume is open. With a
-    `deliver_group` many may be, in one process or several; without one only one (ConsumerAlreadyBound).
+    The server delivers only while there is a subscriber, that is while an iterator or consume is open. With a
+    `deliver_group` there can be many, in one process or several. Without one, only one is allowed
+    (ConsumerAlreadyBound).
 
     Attributes:
         js: The JetStream object that it was made with.
@@ -178,16 +179,16 @@ class PushConsumer(Generic[M]):
 
     @property
     def config(self) -> ConsumerConfig:
-        """Its configuration, as the server said it last."""
+        """Its configuration, as last received from the server."""
         return self._source.config
 
     @property
     def cached_info(self) -> ConsumerInfo | None:
-        """What the server said last; no round trip. None for a handle that never asked."""
+        """The last information from the server, without a round trip; None for a handle that never asked."""
         return self._source.info
 
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
-        """Ask the server. Raises ConsumerNotFound."""
+        """Request the current state. Raises ConsumerNotFound."""
         return self._source.ask(timeout)
 
     def messages(self, **options: Unpack[PushOptionsDict]) -> Messages[M]:

@@ -1,4 +1,4 @@
-"""What push consumers deliver, on its way to an iterator: subscription, mailbox, control frames, silence."""
+"""Pushed messages on their way to an iterator: subscription, mailbox, control frames, silence."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 PENDING_MESSAGES: Final = 65_536
 PENDING_BYTES: Final = 64 * 1024 * 1024
-"""What may wait for the application without flow control; beyond that messages are dropped and reported."""
+"""The limits of waiting messages without flow control; the client drops and reports messages beyond them."""
 
 
 class PushOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()` of push consumers.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `PushOptions`.
     """
@@ -50,20 +50,20 @@ class PushOptionsDict(TypedDict, total=False):
 @declared("PushOptionsDict")
 @attrs.frozen(kw_only=True)
 class PushOptions:
-    """`on_error(error)` gets NoHeartbeat, SlowConsumer and what the handler raised; without it they are logged.
-    For `consume` a function of two arguments gets `(error, message)`, as in PullOptions.
+    """`on_error(error)` gets NoHeartbeat, SlowConsumer and exceptions of the handler; without it they are logged. For
+    `consume` a function of two arguments gets `(error, message)`, as in PullOptions.
 
-    Without flow control at most `pending_messages` and `pending_bytes` wait for the application; more is dropped
-    and reported as SlowConsumer (with acks the server sends it again after ack_wait). `leave_buffered`: at the end
-    leave what was received and not taken to ack_wait instead of giving it back.
+    Without flow control at most `pending_messages` and `pending_bytes` wait for the application. The client drops more
+    and reports SlowConsumer (with acks the server redelivers them after ack_wait). `leave_buffered` leaves unread
+    messages to ack_wait at the end, instead of returning them.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        on_error: Called with what the reading survives; None: it is logged.
+        on_error: Called with errors that the reading survives; with None they are logged.
         pending_messages: Messages that may wait for the application without flow control; more are dropped.
         pending_bytes: Bytes that may wait for the application without flow control; more are dropped.
-        leave_buffered: At the end leave what was not taken to `ack_wait`, instead of giving it back at once.
+        leave_buffered: At the end leave unread messages to `ack_wait`, instead of returning them immediately.
     """
 
     on_error: ErrorHook | None = None
@@ -92,13 +92,13 @@ class PushSink(MessageSink):
     def link_event(self, event: LinkEvent) -> None:
         self.mailbox.last_frame = time.monotonic()
         if event is LinkEvent.CLOSED:
-            if self.mailbox.closed is None:  # `end` of whatever takes from it has told why already
+            if self.mailbox.closed is None:  # the reader's `end` has given the reason already
                 self.mailbox.close(errors.ConnectionClosed("the connection is closed"))
         else:
             self.mailbox.put(event)
 
     def server_left(self, event: LinkEvent) -> None:
-        """A listener for links: passes on that a server of the cluster has left."""
+        """A listener for links: passes on the event that a server of the cluster has left."""
         if event is LinkEvent.SERVER_LEFT:
             self.mailbox.put(event)
 
@@ -107,7 +107,7 @@ class PushSink(MessageSink):
 
 
 class PushSource(Protocol):
-    """What pushed messages need to know of their consumer."""
+    """The interface of a consumer that pushed messages need."""
 
     nc: Connection
 
@@ -115,22 +115,22 @@ class PushSource(Protocol):
     def config(self) -> ConsumerConfig: ...
 
     def examine(self, timeout: float) -> Exception | None:
-        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
+        """Ask the server for the reason of the silence; None if it names none within `timeout` seconds."""
 
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
-        """Ask the server whether it is the whole stream that was deleted."""
+        """Ask the server if the complete stream was deleted."""
 
 
 class PushIntake:
-    """The subscription of a push consumer: the mailbox, what comes beside messages, and what silence means.
+    """The subscription of a push consumer: the mailbox, control frames, and the meaning of silence.
 
-    The counterpart of the Pump, where the server decides what it sends. It has no thread; the thread that takes
-    messages calls `take`, `control` for what is no message, and `look` when nothing came. What the application has to
-    hear of is returned.
+    The counterpart of the Pump, where the server decides what it sends. It runs without its own thread. The thread that
+    takes messages calls `take`, `control` for other items, and `look` if nothing came. The calls return reports for the
+    application.
     """
 
     paused_until: Paused | None = None
-    """None: the server tells only pulls of a pause."""
+    """Always None: the server reports a pause only to pulls."""
 
     def __init__(self, source: PushSource, options: PushOptions) -> None:
         self.source = source
@@ -154,24 +154,24 @@ class PushIntake:
         self._subscription = self._engine.open_sink(self._subject, self._sink, config.deliver_group or "")
 
     def move_to(self, subject: str) -> None:
-        """Subscribe to the subject of the next consumer, and leave that of the old one."""
+        """Subscribe to the subject of the next consumer, and leave the old consumer's subject."""
         old = self._subscription
         self._subscription = self._engine.open_sink(subject, self._sink)
         self._engine.remove_subscription(old, tell_server=True)
 
     def moved_to(self, subject: str) -> None:
-        """The next consumer is made: from now on its control frames count."""
+        """The next consumer exists: from now on its control frames count."""
         self._subject, self._raw_subject = subject, subject.encode()
         self._watchdog.restart(time.monotonic())
 
     # --- taking -------------------------------------------------------------------------------------------
 
     def watch_servers(self) -> None:
-        """From now on `take` gives LinkEvent.SERVER_LEFT, too."""
+        """From now on `take` returns LinkEvent.SERVER_LEFT, too."""
         self._engine.add_link_listener(self._sink.server_left)
 
     def take(self, deadline: Deadline, until: float = NEVER) -> Any:
-        """The next item. None at the deadline, and when it is time to `look`, or `until` comes (monotonic)."""
+        """The next item. None at the deadline, when it is time to `look`, and at the time `until` (monotonic)."""
         item = self.mailbox.take()
         if item is not None or deadline.expired():
             return item
@@ -189,7 +189,7 @@ class PushIntake:
         return bool(self._beat) and self.connected and not self.halted
 
     def dropped(self) -> Sequence[Told]:
-        """Whether the mailbox was full since the last time."""
+        """A report if the mailbox was full since the last call."""
         if not self._sink.overflowed:
             return NOTHING
         self._sink.overflowed = False
@@ -219,7 +219,7 @@ class PushIntake:
         assert status is not None
         if status.code == 100:
             if message.raw_reply:
-                self._answer(message.reply)  # flow control: everything before it was taken
+                self._answer(message.reply)  # flow control: the application took everything before it
             else:
                 stalled = header_names.readable(message).get(header_names.CONSUMER_STALLED)
                 if stalled:
@@ -234,7 +234,7 @@ class PushIntake:
         self._engine.post_at_once(self._engine.encode(subject))
 
     def look(self, deadline: Deadline) -> Sequence[Told]:
-        """Nothing came: ask what is wrong, or raise the alarm, if it is time for it (see Watchdog)."""
+        """Nothing came: ask what is wrong, or raise the alarm, if it is time for that (see Watchdog)."""
         if not self._watched:
             return NOTHING
         watchdog = self._watchdog
@@ -256,21 +256,21 @@ class PushIntake:
     # --- the end --------------------------------------------------------------------------------------------
 
     def withdraw(self) -> None:
-        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+        """UNSUB: the server sends nothing more, but messages on their way still arrive. Does not wait."""
         self.halted = True
         if self.mailbox.closed is None:
             self._engine.remove_subscription(self._subscription, tell_server=True, keep_sink=True)
 
     def complete(self) -> None:
-        """After `withdraw` and a flush: the end comes behind what is there."""
+        """After `withdraw` and a flush: the end comes after the messages in the mailbox."""
         self._engine.remove_subscription(self._subscription)
         self.mailbox.close(errors.SubscriptionClosed(f"{self.source} was drained"))
 
     def leftovers(self) -> list[Msg]:
-        """Empty the mailbox; what was delivered and not taken."""
+        """Empty the mailbox; returns the messages delivered and not taken."""
         left: list[Msg] = []
         items = self.mailbox.items
-        with contextlib.suppress(IndexError):  # until it is empty; another thread may take from it, too
+        with contextlib.suppress(IndexError):  # until it is empty: another thread may take from it, too
             while True:
                 item = items.popleft()
                 if not isinstance(item, LinkEvent) and item.status is None:
@@ -278,14 +278,14 @@ class PushIntake:
         return left
 
     def release(self) -> None:
-        """Nobody takes from it any more."""
+        """No thread takes from it any more."""
 
     def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
-        """Unsubscribe, wait for what is on its way, and return what was delivered and not taken."""
+        """Unsubscribe, wait for messages on their way, and return messages delivered and not taken."""
         self._engine.remove_link_listener(self._sink.server_left)
         if self.mailbox.closed is None:
             self.withdraw()
-            with contextlib.suppress(errors.JsClientError):  # nothing more comes over a link that is gone
+            with contextlib.suppress(errors.JsClientError):  # a lost link delivers nothing more
                 if self.connection.is_connected:
                     self.connection.flush(timeout)
             self._engine.remove_subscription(self._subscription)
@@ -294,8 +294,9 @@ class PushIntake:
         return left
 
     def abandon(self, give_back: bool) -> None:
-        """Of an iterator that nobody has any more. A finalizer runs anywhere, also where our locks are held: the
-        work is done on another thread."""
+        """For an iterator without references. A finalizer runs anywhere, even on a thread that holds our locks, so
+        another thread does the work.
+        """
         self._engine.run_callback(_abandon, self, give_back)
 
 

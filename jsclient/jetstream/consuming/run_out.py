@@ -1,12 +1,13 @@
-"""How the pulls of a consumer with ack policy none end in a drain, so that nothing is lost.
+"""The end of the pulls of a consumer with ack policy none in a drain, without a loss of messages.
 
-Such a consumer counts a message as delivered when it has handed it to its server's queue, and what still waits there
-when the subscription goes is gone. No request takes a pull back, only the end of its subscription does. So nothing
-more is asked for, and the subscription stays until all that was asked for has come: then there is nothing to lose.
+Such a consumer counts a message as delivered when it has passed it to its server's queue. Messages that still wait
+there at the end of the subscription are lost. No request takes a pull back; only the end of its subscription does. So
+the client requests nothing more, and keeps the subscription until all requested messages have come. Then there is
+nothing to lose.
 
-Where that takes too long (few messages come, or none) the subscription goes while a pull is open, at a moment when
-nothing has come for a while if there is one. A message may be sent in just that moment: what the consumer says it has
-delivered is compared with what has come, and what is missing is reported.
+That can take too long, if few messages come, or none. The subscription then ends while a pull is open, if possible at a
+quiet moment. The server may send a message in just that moment. So the client compares the deliveries that the consumer
+reports with the received messages, and reports the missing ones.
 """
 
 from __future__ import annotations
@@ -27,40 +28,44 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.pump import WindowPump
 
 LONGEST: Final = 5.0
-"""Seconds to wait for all that was asked for. A window that has grown holds what comes in less; what needs longer is
-a flow so thin that hardly anything is within the server at any time."""
+"""Seconds to wait for all requested messages. A window that has grown holds the messages of a shorter time. A longer
+wait means a flow so thin that hardly any message is within the server at any time.
+"""
 
 SHARE: Final = 0.75
-"""Of the time of the drain; the rest is for the round trips behind it."""
+"""Share of the time of the drain; the rest is for the round trips behind it."""
 
 RUN_OUT: Final = LONGEST / SHARE
-"""Seconds of a drain of which no more are needed for it."""
+"""The most seconds of a drain that this needs."""
 
 QUIET: Final = 0.1
-"""Seconds without a frame after which the consumer is asked whether anything is on its way."""
+"""Seconds without a frame after which the client asks the consumer if messages are on their way."""
 
 LONGEST_SILENCE: Final = 0.8
-"""Asked after 0.1, 0.2, 0.4, 0.8 seconds; what has not come then does not come."""
+"""The client asks after 0.1, 0.2, 0.4, 0.8 seconds; after that it expects no more messages."""
 
 SETTLE: Final = 0.02
-"""The shortest look, also where all was quiet before."""
+"""Seconds of the shortest look, even if all was quiet before."""
 
 LOOK: Final = 0.25
-"""Seconds after which the rate tells whether all can come in time."""
+"""Seconds after which the rate shows if all messages can come in time."""
 
 PAUSE: Final = 0.002
-"""Seconds between two looks, or four times as many as a look takes: it goes through all that waits."""
+"""Seconds between two looks, or four times the duration of a look, because a look goes through all waiting messages."""
 
 KEPT: Final = 64
-"""Messages taken last: threads that share an iterator may take them out of order."""
+"""The number of last taken messages to keep, because threads that share an iterator may take them out of order."""
 
 
 class RunOut:
-    """The end of the pulls of one pump. What is taken from now on passes by `popleft`, which remembers the last ones:
-    only they tell how far the deliveries have come."""
+    """The end of the pulls of one pump.
+
+    All messages taken from now on pass `popleft`, which keeps the last ones. Only they show how far the deliveries have
+    come.
+    """
 
     def __init__(self, pump: WindowPump) -> None:
-        """Under the lock of the pump: from here on it asks for nothing more."""
+        """Under the lock of the pump: from here on it requests nothing more."""
         self._pump = pump
         self._items = pump.mailbox.items
         self._taken: deque[Any] = deque(maxlen=KEPT)
@@ -71,7 +76,7 @@ class RunOut:
         pump.mailbox.popleft = self.popleft
 
     def popleft(self) -> Any:
-        # Remembered before it is taken, or it would for a moment be neither here nor there. Raises IndexError.
+        # Kept before it leaves the mailbox, or for a moment it would be in neither place. Raises IndexError.
         first = self._items[0]
         self._taken.append(first)
         item = self._items.popleft()
@@ -80,15 +85,17 @@ class RunOut:
         return item
 
     def run(self, deadline: Deadline) -> errors.DrainIncomplete | None:
-        """Wait for what was asked for, then UNSUB and wait for the rest. What is missing afterwards is returned, to one
-        of those who drain: the others only wait."""
+        """Wait for the requested messages, then UNSUB and wait for the rest.
+
+        One of the draining threads gets a report of messages that are missing afterwards. The other threads only wait.
+        """
         me = threading.get_ident()
         with self._pump.lock:
             first = not self._runner
             if first:
                 self._runner = me
         if not first:
-            if self._runner != me:  # else a signal handler on top of the thread that it would wait for
+            if self._runner != me:  # else this is a signal handler on top of the thread for which it would wait
                 self._over.wait(deadline.remaining())
             return None
         try:
@@ -103,7 +110,7 @@ class RunOut:
         if self._cut_short:
             return None
         pump.withdraw()
-        with suppress(errors.JsClientError):  # nothing more can come over a link that is gone
+        with suppress(errors.JsClientError):  # a lost link delivers nothing more
             if pump.connection.is_connected:
                 pump.connection.flush(deadline.at_most(FLUSH_TIMEOUT))
                 return None if all_came else self._missing(deadline)
@@ -111,12 +118,12 @@ class RunOut:
 
     @property
     def _cut_short(self) -> bool:
-        """It was stopped or closed meanwhile: nobody takes what comes."""
+        """It was stopped or closed meanwhile: no thread takes messages any more."""
         mailbox = self._pump.mailbox
         return mailbox.woken or mailbox.closed is not None or self._pump.connection.closed
 
     def _wait(self, deadline: Deadline) -> bool:
-        """Whether all that was asked for has come; False when it is not to be waited for any longer."""
+        """True if all requested messages have come; False if the wait must end before."""
         pump, pause = self._pump, waiting.Gate()
         begun = time.monotonic()
         end = begun + SHARE * deadline.at_most(RUN_OUT)
@@ -137,12 +144,12 @@ class RunOut:
             pause.wait(max(PAUSE, 4 * (time.monotonic() - now)))
 
     def _nothing_comes(self, deadline: Deadline) -> bool:
-        """It is quiet. Whether the consumer, too, says that nothing is on its way, or does not say that anything is."""
+        """It is quiet. True unless the consumer reports that messages are on their way."""
         before, self._asked = self._asked, self._ask(deadline)
         if self._asked is None or self._asked.num_waiting > len(self._pump.state.open):
-            return True  # others pull, too: what they are sent is not told from what we are
+            return True  # other clients pull, too: their messages look the same as ours
         last = self._last()
-        if last is None:  # nothing tells how far we have come: the consumer is asked again
+        if last is None:  # our own position is unknown: ask the consumer again
             return before is not None and before.delivered.consumer_seq == self._asked.delivered.consumer_seq
         return self._asked.delivered.consumer_seq <= last
 
@@ -150,11 +157,13 @@ class RunOut:
         return self._pump.source.ask_position(deadline.at_most(FLUSH_TIMEOUT))
 
     def _missing(self, deadline: Deadline) -> errors.DrainIncomplete | None:
-        """Compare what has come with what the consumer says. None where that proves nothing: it cannot be asked, or
-        others take from it."""
+        """Compare the received messages with the consumer's report.
+
+        None without a proof: the consumer does not answer, or other clients take from it.
+        """
         info, came = self._ask(deadline), self._positions()
         if came and came[-1] - came[0] >= len(came):
-            return None  # others got what lies between
+            return None  # other clients got the messages in between
         last = came[-1] if came else self._asked.delivered.consumer_seq if self._asked is not None else None
         if info is None or last is None or info.num_waiting or info.delivered.consumer_seq <= last:
             return None
@@ -164,9 +173,9 @@ class RunOut:
         )
 
     def _positions(self) -> list[int]:
-        """The consumer sequences of what was taken last and of what is there, in order."""
+        """The consumer sequences of the last taken messages and of the waiting ones, in order."""
         found: set[int] = set()
-        there = tuple(self._items)  # first: what is taken meanwhile is seen twice, and not missed
+        there = tuple(self._items)  # first: a message taken meanwhile appears twice, but none is missed
         for item in (*there, *tuple(self._taken)):
             with suppress(AttributeError, errors.NotJetStreamMessage):  # a link event, a status
                 found.add(consumer_position(item.raw_reply)[1])

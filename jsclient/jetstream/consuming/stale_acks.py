@@ -1,9 +1,8 @@
-"""Acks of messages that the server has forgotten to have delivered.
+"""Acks of messages whose delivery the server has forgotten.
 
 A server that crashes may come back with the state of a consumer from some seconds before (2.15 writes it with a delay).
-It delivers again what it has forgotten, and says nothing at all to acks of the earlier copies. So a caller that waits
-for a confirmation that does not come asks how far the consumer has delivered, once, and no copy beyond that is waited
-for.
+It redelivers the messages that it has forgotten, and does not answer acks of the earlier copies. So a caller without a
+confirmation asks once how far the consumer has delivered, and stops waiting for any copy beyond that.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def confirmed_ack(message: JetStreamMsg, ack: bytes, timeout: Timeout) -> None:
     subject, start = message.msg.reply, pub_start(message.msg.raw_reply or b"")
     seconds = connection.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
     pool = pool_if_any(connection)
-    if pool is None:  # nothing was pulled: it is not known through which API to ask
+    if pool is None:  # nothing was pulled, so the API to ask is unknown
         request(subject, ack, timeout=Deadline(seconds), start=start)
         return
     if pool.forgetful and consumer_of(message) in pool.forgetful:
@@ -70,7 +69,7 @@ def stale_delivery(message: JetStreamMsg) -> errors.StaleDelivery:
 
 
 def forgotten(messages: Iterable[JetStreamMsg], deadline: Deadline) -> list[JetStreamMsg]:
-    """Those that their server has not delivered as far as it knows: one CONSUMER.INFO per consumer."""
+    """The messages that their server does not know to have delivered, by one CONSUMER.INFO per consumer."""
     found: list[JetStreamMsg] = []
     infos: dict[str, ConsumerInfo | None] = {}
     for message in messages:
@@ -102,7 +101,7 @@ def consumer_of(message: JetStreamMsg) -> str:
 
 
 def _ask(connection: Connection, key: str, deadline: Deadline) -> ConsumerInfo | None:
-    """The consumer's info, or None when nobody tells, or it is not known through which API to ask."""
+    """The consumer's information; None without an answer, or if the API to ask is unknown."""
     end = f"CONSUMER.MSG.NEXT.{key}"
     heads = {subject[: -len(end)] for subject in list(pool_of(connection).pulled) if subject.endswith(end)}
     if len(heads) != 1:

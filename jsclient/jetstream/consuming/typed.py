@@ -1,16 +1,18 @@
-"""Messages with values: what `typed(Order)` of pull, push and ordered consumers means.
+"""Messages with values: `typed(Order)` of pull, push and ordered consumers.
 
-What becomes of a message that cannot be decoded:
+`on_bad` is the action for a message that cannot be decoded:
 
-| on_bad     | the program                          | the message                                                    |
-|------------|--------------------------------------|----------------------------------------------------------------|
-| "raise"    | gets it; `msg.value` raises          | is the program's to ack, nak or terminate, as any other        |
-| "skip"     | does not see it; it is told of it    | is terminated: never delivered again (a work queue deletes it) |
-| "reject"   | does not see it; it is told of it    | is stored under `dead_letter`, and terminated only then        |
+- "raise": the program gets it, and `msg.value` raises. The program acks, naks or terminates it as any other message.
 
-"Told of it": `on_error` of messages, consume, fetch_each and read_until gets DecodeFailed (and the message, if it takes
-two arguments), fetches and batches have `Batch.skipped`; else a line in the log. "skip" sends nothing where the ack
-policy is not explicit: an ack of one message would be one of those before it, too.
+- "skip": the program does not get it, but a report. The client terminates it, so it is never delivered again (and a
+  work queue deletes it).
+
+- "reject": the program does not get it, but a report. The client stores it under `dead_letter`, and terminates it only
+  then.
+
+The report: `on_error` of messages, consume, fetch_each and read_until gets DecodeFailed (and the message, if it takes
+two arguments). Fetches and batches have `Batch.skipped`. Otherwise the client logs a warning. If the ack policy is not
+explicit, "skip" sends nothing, because an ack of one message would also ack all messages before it.
 """
 
 from __future__ import annotations
@@ -42,22 +44,22 @@ if TYPE_CHECKING:
     from jsclient.protocol import Headers
 
 OnBadOrdered: TypeAlias = Literal["raise", "skip"]
-"""As `OnBad`; an ordered consumer has no acks, so nothing can be rejected."""
+"""As `OnBad`, without "reject", because an ordered consumer has no acks."""
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.typed")
 
 T = TypeVar("T")
 
 Tell: TypeAlias = Callable[[Exception, JetStreamMsg], None]
-"""How an iterator, or a fetch, tells of a message that is left out."""
+"""The function with which an iterator or a fetch reports a message that is left out."""
 
 AGAIN: Final = 1.0
-"""Seconds after which a message comes again if its dead letter could not be stored."""
+"""Seconds after which a message is redelivered if its dead letter could not be stored."""
 
 
 @attrs.frozen
 class Values(Generic[T]):
-    """How the messages of a typed handle become values, and what becomes of those that do not."""
+    """The rules by which a typed handle decodes messages and treats those that it cannot decode."""
 
     js: JetStream
     type: Any
@@ -65,22 +67,24 @@ class Values(Generic[T]):
     on_bad: OnBad
     dead_letter: str
     settles: bool | None = None
-    """Whether "skip" and "reject" tell the server: the consumer has ack policy explicit. None: it is not known yet."""
+    """True if "skip" and "reject" settle messages, that is with ack policy explicit. None while that is unknown."""
     looks: dead_letters.Looks = attrs.field(factory=dead_letters.Looks, eq=False, repr=False)
-    """For what must not wait on the events thread."""
+    """For calls that must not wait on the events thread."""
 
     @property
     def lazy(self) -> bool:
-        """Whether the program decodes, when it asks for the value."""
+        """True if the program also gets messages that cannot be decoded; reading their value raises."""
         return self.on_bad == "raise"
 
     def failed(self, message: JetStreamMsg, error: Exception) -> errors.DecodeFailed:
-        """What reading the value raises."""
+        """The error that reading the value raises."""
         return codecs.failed_message(error, message.msg.data, self.type, message.subject, sequence_of(message))
 
     def maker(self) -> Callable[[Msg, Connection], TypedMsg[T]]:
-        """The function that makes a typed message of what came. It raises nothing: what cannot be decoded says so when
-        its value is read."""
+        """The function that makes typed messages of received ones.
+
+        It never raises. A message that cannot be decoded raises when its value is read.
+        """
         decode, typed, unread = self.decode, TypedMsg, UnreadMsg
 
         def make(msg: Msg, connection: Connection) -> TypedMsg[T]:
@@ -96,7 +100,7 @@ class Values(Generic[T]):
     def sifter(
         self, make: Callable[[Msg, Connection], Any], tell: Tell
     ) -> Callable[[Msg, Connection], TypedMsg[T] | None]:
-        """`make` for iterators that leave out what cannot be decoded: None for such a message."""
+        """`make` for iterators that leave out messages that cannot be decoded: None for such a message."""
         takes = self.takes
 
         def sift(msg: Msg, connection: Connection) -> TypedMsg[T] | None:
@@ -106,18 +110,18 @@ class Values(Generic[T]):
         return sift
 
     def later(self, msg: Msg, connection: Connection) -> TypedMsg[T]:
-        """The same, decoded when its value is asked for: on the thread that works on it."""
+        """The same, decoded at the first access to its value, on the thread that works on it."""
         return UnreadMsg(msg, connection, True, None, self)
 
     def of(self, message: JetStreamMsg) -> TypedMsg[T]:
-        """The same message, with a value. The one it is made of must not be used any more."""
+        """The same message, with a value. The original message must not be used any more."""
         return self.maker()(message.msg, message.connection)
 
     def takes(self, message: TypedMsg[T], tell: Tell) -> bool:
-        """Whether the program gets it; else it has been dealt with, and told of.
+        """True if the program gets the message; otherwise the client has settled and reported it.
 
-        A call with a timeout is in `sends_within`: a full link keeps none beyond it. What cannot be settled comes
-        again.
+        A call with a timeout is in `sends_within`, so a full link cannot hold it longer. A message that cannot be
+        settled is redelivered.
         """
         if message.__class__ is TypedMsg or self.lazy:
             return True
@@ -145,7 +149,7 @@ class Values(Generic[T]):
         return value
 
     def batch(self, batch: Batch) -> Batch[TypedMsg[T]]:
-        """What a fetch brought, with values."""
+        """The messages of a fetch, with values."""
         return self.sifted(Batch([self.of(message) for message in batch], batch.ended, batch.error))
 
     def sifted(self, batch: Batch[Any]) -> Batch[TypedMsg[T]]:
@@ -167,7 +171,7 @@ class Values(Generic[T]):
     def _settle(self, message: JetStreamMsg, error: Exception, tell: Tell) -> None:
         if not self.settles:
             return
-        if not isinstance(error, errors.DecodeFailed):  # without its payload nothing is known of the message
+        if not isinstance(error, errors.DecodeFailed):  # without its payload it cannot be judged
             _quietly(message, partial(message.nak, AGAIN))
             return
         if self.on_bad == "skip":
@@ -197,7 +201,7 @@ class Values(Generic[T]):
             _not_stored(message, trouble, tell)
         elif message_id is None or not future.result(0).duplicate:
             _quietly(message, partial(_terminate, message, errors.brief(error)))
-        else:  # the letter may be another one, and the look for it takes a request: not on the events thread
+        else:  # the stored letter may be another one; the request that checks this must not run on the events thread
             look = partial(self._look, message, headers, message_id, error, tell)
             try:
                 self.looks.add(look)
@@ -241,7 +245,7 @@ def _quietly(message: JetStreamMsg, action: Callable[[], Any]) -> None:
 
 
 def values_of(js: JetStream, type: type[T], on_bad: OnBad, dead_letter: str | None) -> Values[T]:
-    """What `typed` of a consumer means; raises ConfigError."""
+    """The rules for `typed` of a consumer; raises ConfigError."""
     if on_bad not in ("raise", "skip", "reject"):
         raise errors.ConfigError(f'on_bad is "raise", "skip" or "reject", not {on_bad!r}')
     if (on_bad == "reject") is (dead_letter is None):
@@ -252,7 +256,7 @@ def values_of(js: JetStream, type: type[T], on_bad: OnBad, dead_letter: str | No
 
 
 def with_policy(values: Values[T], policy: str | None) -> Values[T]:
-    """The same, of a consumer with this ack policy; raises ConfigError."""
+    """The same for a consumer with this ack policy; raises ConfigError."""
     settles = not values.lazy and policy == "explicit"
     if values.on_bad == "reject" and not settles:
         raise errors.ConfigError('on_bad="reject" needs a consumer with ack policy explicit: use "raise" or "skip"')
@@ -265,7 +269,7 @@ def ordered_values(js: JetStream, type: type[T], on_bad: OnBadOrdered) -> Values
 
 
 def with_values(handle: Any, values: Values[Any] | None) -> Any:
-    """A handle like this one, of messages with values; None: without them."""
+    """A handle like this one, of messages with values, or without values if `values` is None."""
     other = object.__new__(handle.__class__)
     other.__dict__.update(handle.__dict__)
     other._values = values
@@ -273,7 +277,7 @@ def with_values(handle: Any, values: Values[Any] | None) -> Any:
 
 
 def values_in(handle: Any) -> Values[Any] | None:
-    """For pools: what `typed` has given to a handle; None if it is not typed."""
+    """For pools: the values that `typed` has given to a handle; None if it is not typed."""
     values: Values[Any] | None = handle._values
     return values
 
@@ -281,7 +285,7 @@ def values_in(handle: Any) -> Values[Any] | None:
 def fetched(
     batch: Batch[Any], deadline: Deadline, values: Values[Any] | None, instrument: Instrumentation | None
 ) -> Batch[Any]:
-    """What a fetch returns: told to the instrument, and without what is left out."""
+    """The result of a fetch, reported to the instrument, without messages that are left out."""
     if instrument is not None:
         taken(instrument, batch)
     if values is None or values.lazy:
@@ -291,7 +295,7 @@ def fetched(
 
 
 def tell(on_error: Any, source: object, error: Exception, message: JetStreamMsg) -> None:
-    """Tell the application's hook of a message that is left out; without one, the log."""
+    """Report a message that is left out to the application's hook; without one, to the log."""
     hook = error_hook(on_error)
     if hook is None:
         log.warning("%s: %s", source, error)

@@ -1,4 +1,4 @@
-"""A message with a value as its payload. Below the loops that hand out messages: they make these themselves."""
+"""A message with a value as its payload. The loops that deliver messages make these themselves."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from jsclient.jetstream.without_payload import lacks_payload, missing
 T = TypeVar("T")
 
 UNREAD: Final = object()
-"""Stands where the value will be."""
+"""The placeholder of a value."""
 
 
 class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
     """A message with a value as its payload: `msg.value`.
 
     Attributes:
-        value: The decoded payload, of the type given to `typed`. Reading it raises DecodeFailed where that was not
-            possible; the message may then be acked, naked or terminated as any other. It raises PayloadMissing if the
-            consumer has `headers_only`.
+        value: The decoded payload, of the type given to `typed`. Reading it raises DecodeFailed if decoding failed; you
+            can then ack, nak or terminate the message as any other. It raises PayloadMissing if the consumer has
+            `headers_only`.
 
     It also has the fields of `JetStreamMsg`.
 
@@ -34,24 +34,24 @@ class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
     value: T = None  # type: ignore[assignment]
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
-        """As of every message; the next one has a value, too, whatever `on_bad` says."""
+        """As for every message. The next message has a value, too, with any `on_bad`."""
         return self._values.of(JetStreamMsg.ack_next(self, timeout))  # type: ignore[no-any-return]
 
 
 class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
-    """One that was not decoded when it came: its value is asked for later, or its payload is not of the type."""
+    """A message without a decoded value, because decoding waits for the first access, or has failed."""
 
     _value: Any = UNREAD
 
     @property  # type: ignore[misc]
     def value(self) -> T:  # type: ignore[override]
-        """The decoded payload, decoded when first asked for. Raises DecodeFailed."""
+        """The decoded payload, decoded at the first access. Raises DecodeFailed."""
         value = self._value
         return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
 
 
 def value_of(message: Any) -> Any:
-    """Decode the payload of a message that was not decoded yet, and keep the value."""
+    """Decode the payload of a message without a value, and keep the value."""
     if not message.msg.data and lacks_payload(message.msg):
         raise missing(message)
     try:
@@ -62,5 +62,5 @@ def value_of(message: Any) -> Any:
 
 
 def read(message: Any) -> None:
-    """For layers: have the value, from the stream if the message came without its payload; see `Values.read`."""
+    """For layers: get the value, from the stream if the message came without its payload; see `Values.read`."""
     message._values.read(message)

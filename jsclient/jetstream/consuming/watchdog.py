@@ -1,7 +1,7 @@
-"""What silence of a server means: after a while ask what is wrong, then raise the alarm. No clock, no thread.
+"""The reaction to a silent server: after a while ask what is wrong, then raise the alarm. No clock, no thread.
 
-One owner for fetches, iterators and push consumers. Times are those of `time.monotonic()`, given by the caller; the
-code that shares one between threads calls it under a lock.
+Fetches, iterators and push consumers share this code. The caller passes the times of `time.monotonic()`. Code that
+shares a watchdog between threads calls it under a lock.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from jsclient.jetstream.consuming.pull_request import PullTerms
 NEVER: Final = float("inf")
 
 ENDS_LATE: Final = 1.0
-"""Seconds after the end of a pull without heartbeats in which the server may still say that it has ended."""
+"""Seconds after the end of a pull without heartbeats in which the server may still report that end."""
 
 SHORTEST_ASK: Final = 0.1
-"""Seconds that the question may take although the call has less left: or an application that only polls would never
-learn the reason."""
+"""Seconds that the question may take even if the call has less time left. Otherwise an application that only polls
+would never learn the reason.
+"""
 
 
 class Look(enum.Enum):
-    """What to do about a silence."""
+    """The reaction to a silence."""
 
     WAIT = "wait"
     ASK = "ask"
@@ -35,14 +36,14 @@ class Look(enum.Enum):
 class Watchdog:
     """Watches the silence since the last frame, or since `restart`.
 
-    With heartbeats every frame is a sign of life: one and a half heartbeats without any are a doubt, two an alarm
-    (ADR-37). A pull without heartbeats owes nothing but its end, so frames count for nothing there.
+    With heartbeats every frame is a sign of life. One and a half heartbeats without a frame are a doubt, two an alarm
+    (ADR-37). A pull without heartbeats only owes its end, so frames do not count there.
     """
 
     __slots__ = ("_asked_about", "_frames_count", "doubt", "patience", "since")
 
     def __init__(self, patience: float, doubt: float, now: float, *, frames_count: bool = True) -> None:
-        """`patience`: seconds until the alarm; `doubt`: so many before it ask."""
+        """`patience` is the number of seconds until the alarm, and `doubt` the seconds before the alarm to ask."""
         self.patience: float = patience
         self.doubt: float = doubt
         self.since: float = now
@@ -51,7 +52,7 @@ class Watchdog:
 
     @classmethod
     def of_heartbeats(cls, heartbeat: float, now: float) -> Watchdog:
-        """0: nothing is owed, so nothing is missed."""
+        """With heartbeat 0 the server owes no frames, so there is no alarm."""
         return cls(2 * heartbeat or NEVER, heartbeat / 2, now)
 
     @classmethod
@@ -61,9 +62,9 @@ class Watchdog:
         return cls(terms.expires + ENDS_LATE, ENDS_LATE / 2, now, frames_count=False)
 
     def ask_time(self, deadline: Deadline, last_frame: float, now: float) -> float:
-        """Seconds that the question may take, so that neither the alarm nor the caller is late."""
+        """Seconds that the question may take, to keep both the alarm and the caller in time."""
         left = self.alarm_at(last_frame) - now
-        # Late (the process was stopped for a while): signs of life may wait to be read, so this is no alarm yet.
+        # Late, because the process was stopped for a while: frames may wait to be read, so do not raise an alarm yet.
         seconds = 0.9 * (min(left, self.doubt) if left > 0 else self.doubt)
         return max(deadline.at_most(seconds), min(seconds, SHORTEST_ASK))
 
@@ -72,19 +73,19 @@ class Watchdog:
         self.since = now
 
     def alarm_at(self, last_frame: float) -> float:
-        """When this silence is an alarm, unless something comes."""
+        """The time at which this silence becomes an alarm, unless a frame comes."""
         since = max(last_frame, self.since) if self._frames_count else self.since
         return since + self.patience
 
     def due(self, last_frame: float) -> float:
-        """When to look next."""
-        # `alarm_at`, without its call: every wait of a fetch is here.
+        """The time of the next look."""
+        # `alarm_at`, without its call, because every wait of a fetch is here.
         since = max(last_frame, self.since) if self._frames_count else self.since
         alarm = since + self.patience
         return alarm if self._asked_about == alarm else alarm - self.doubt
 
     def look(self, now: float, last_frame: float) -> Look:
-        """What to do now. Each silence is asked about once; after an alarm call `restart`."""
+        """The reaction that is due now. It asks once about each silence; after an alarm call `restart`."""
         if now < self.due(last_frame):
             return Look.WAIT
         alarm = self.alarm_at(last_frame)
@@ -95,7 +96,9 @@ class Watchdog:
 
 
 def next_look(state: Credit, watchdog: Watchdog, buffered: int, now: float, last_frame: float) -> float:
-    """When a thread that waits for messages has to look although nothing came: at a doubt, an alarm, or the end of a
-    back-off. As long as a message that was asked for has not come, the server owes signs of life."""
+    """The time at which a waiting thread must look although nothing came: a doubt, an alarm, or the end of a back-off.
+
+    While requested messages are still to come, the server owes a sign of life.
+    """
     due = watchdog.due(last_frame) if state.outstanding(buffered) else NEVER
     return min(due, state.retry_at) if state.retry_at > now else due
