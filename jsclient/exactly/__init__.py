@@ -1,6 +1,6 @@
-"""The partitions of a numbered batch, each row stored once: what a task of a batch engine does, and its driver.
+"""The partitions of a numbered batch, each row stored once: the work of a batch engine's task, and of its driver.
 
-An engine cuts batch N into partitions, and writes some of them again after a crash, maybe cut otherwise. Each task
-calls `partition.write_partition`, and the driver at the end `conclusion.conclude` with what the tasks have returned.
+An engine cuts batch N into partitions. After a crash it writes some of them again, maybe cut differently. Each task
+calls `partition.write_partition`. At the end the driver calls `conclusion.conclude` with the results of the tasks.
 Machinery of `jsclient.spark` that needs nothing of Spark: see the README.md of this folder.
 """

@@ -1,12 +1,14 @@
 """publishMode=atomic: rows in atomic batches that carry a marker (nats-server 2.12.1).
 
-Rows go in chunks of 999 and a marker, stored together or not at all. The marker lies on a subject of its own,
-`<atomicMarkerSubject>.<query>.<partition>`, says which batch and chunk it belongs to and what hash the rows so far
-have, and is written under the condition that nobody else wrote it in between. So the outcome of a chunk is never in
-doubt for long, and an attempt that was overtaken is refused by the stream itself.
+The client sends the rows in chunks of up to 999, each with a marker; a chunk and its marker are stored together or not
+at all. The marker has a separate subject, `<atomicMarkerSubject>.<query>.<partition>`. It names its batch and chunk and
+has the hash of the rows so far.
 
-A replay of the same rows in the same order finds in the marker which chunks are stored, however long ago that was. It
-knows nothing of other partitions: where rows have moved between these, the ids and the journal tell (see task.py).
+The stream stores the marker only if no other writer wrote it in between. So the outcome of a chunk is never in doubt
+for long, and the stream itself refuses an attempt that was overtaken.
+
+A replay of the same rows in the same order finds in the marker which chunks are stored, however long ago that was. The
+marker does not cover other partitions. If rows have moved between them, the ids and the journal show it (see task.py).
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("jsclient.exactly")
 
-CHUNK_ROWS: Final = 999  # the server takes 1,000 messages in a batch, one is the marker
+CHUNK_ROWS: Final = 999  # The server takes 1,000 messages in a batch, and one is the marker.
 CHUNK_BYTES: Final = 8 << 20
-ATTEMPTS: Final = 5  # at one chunk, when its outcome is unknown or the stream is busy
-KNOWN_ID: Final = 10201  # err_code: the stream recognises a row of the chunk by its id, and refuses all of it
-TOO_MANY: Final = 10210  # err_code: the server keeps 50 unfinished batches of a stream; those of other tasks end soon
+ATTEMPTS: Final = 5  # For one chunk, when its outcome is unknown or the stream is busy.
+KNOWN_ID: Final = 10201  # This err_code means that the stream recognises a row by its id, and refuses all of the chunk.
+TOO_MANY: Final = 10210  # This err_code means that a stream has 50 unfinished batches. Other tasks end theirs soon.
 PAUSE: Final = 0.2
 
-# Nothing or all of the chunk is stored: the marker tells.
+# The complete chunk is stored, or none of it: the marker shows which.
 UNSURE: Final = (
     errors.RequestTimeout,
     errors.UnknownOutcome,
@@ -62,8 +64,9 @@ UNSURE: Final = (
 class Marker:
     """Up to which chunk the partition of a query is stored; `revision` is the sequence of the marker, 0 if none.
 
-    `whole`: the chunks up to it are all rows of the partition from the first one on. Else an attempt has left out rows
-    that it found stored, and the digest says nothing but which attempt that was. `run`: the one that wrote it last.
+    If `whole` is True, the chunks up to it are all rows of the partition from the first one on. Otherwise an attempt
+    has left out rows that it found stored, and the digest only identifies that attempt. `run` is the run that wrote it
+    last.
     """
 
     batch: int = -1
@@ -125,7 +128,7 @@ class Compared:
             self._look(self._chunks.full(rows))
 
     def found(self) -> tuple[int, Any] | None:
-        """How many rows, from the first one on, the marker says are stored, and their hash; None if it is of others."""
+        """The number of stored rows, from the first one on, and their hash; None if the marker is for other rows."""
         if self._found is None:
             self._look(self._chunks.rest())
         return self._found
@@ -141,8 +144,8 @@ class Compared:
 class AtomicPublisher:
     """Publishes the rows of one partition of one batch. For one thread.
 
-    Without further ado it expects all rows of the partition, skips those with stored chunks, and refuses others
-    than those of the first attempt. `guard` is called before a chunk is sent again.
+    By default it expects all rows of the partition, skips rows in stored chunks, and refuses rows that differ from the
+    first attempt. The publisher calls `guard` before it sends a chunk again.
     """
 
     def __init__(
@@ -169,21 +172,21 @@ class AtomicPublisher:
         self._whole = True
         self._compared: Compared | None = None
 
-    # --- a replay that knows more than the marker does --------------------------------------------------
+    # --- a replay that has more information than the marker ---------------------------------------------
 
     def compare(self, rows: Iterable[Row]) -> None:
-        """To be called with all rows of the partition, before the first one is published."""
+        """Call this with all rows of the partition, before the first one is published."""
         if self._marker.batch == self._batch:
             self._compared = self._compared or Compared(self._marker)
             self._compared.add(rows)
 
     def prefix(self) -> int | None:
-        """How many of the rows that were compared are stored, from the first one on; None if the marker cannot say."""
+        """The number of compared rows that are stored, from the first one on; None if the marker does not show it."""
         found = None if self._compared is None else self._compared.found()
         return None if found is None else found[0]
 
     def go_on(self, behind_prefix: bool) -> None:
-        """`publish` gets what is missing: the rows behind the prefix, or any others."""
+        """From now on `publish` gets the missing rows: the rows behind the prefix, or any others."""
         next_one = self._marker.chunk + 1 if self._marker.batch == self._batch else 0
         found = None if self._compared is None else self._compared.found()
         self._whole = behind_prefix and found is not None
@@ -234,7 +237,7 @@ class AtomicPublisher:
                 )
             if self._marker == before and known_ids:
                 raise self._ids_are_known(chunk)
-        if not self._stored(chunk):  # as the last look at the marker says; it may be stored after that look
+        if not self._stored(chunk):  # as the last look at the marker shows; it may be stored after that look
             text = f"{self._where}: after {ATTEMPTS} attempts chunk {chunk.number} is not known to be stored"
             raise errors.NoStreamResponse(f"{text}. Start the task again: it finds out, and stores nothing twice")
         self.totals.duplicates += len(chunk.rows)
@@ -319,9 +322,9 @@ class Markers:
         return Marker(found["batch"], found["chunk"], found["hash"], revision, whole, run)
 
     def fence(self, partitions: Iterable[int], run: str) -> None:
-        """From now on the stream refuses the chunks of attempts of other runs: each marker is written anew, as it was.
+        """From now on the stream refuses chunks of other runs' attempts: each marker is written again, unchanged.
 
-        Also of partitions that `run` does not have, because it cuts the batch otherwise.
+        This includes partitions that `run` does not have because it cuts the batch differently.
         """
         js = context(self._nc, self._options)
         for partition in partitions:
@@ -358,7 +361,7 @@ class Markers:
         return check_stream(config.name or "")
 
     def _last(self, partition: int) -> tuple[dict[str, Any], int]:
-        """What the marker says, and its sequence; 0 if there is none."""
+        """The content of the marker, and its sequence; 0 if there is none."""
         access = self._access
 
         def get() -> tuple[dict[str, Any], int]:

@@ -25,11 +25,11 @@ RUN_CHARS: Final = 8
 
 
 def conclude(nc: Connection, options: WriteSettings, job: Job, outcomes: list[Outcome]) -> list[str]:
-    """Find rows that lie in the sink under other partitions, or nowhere. For `outcomes` of tasks with a journal; `job`
-    is that of any of them.
+    """Find rows that are in the sink under other partitions, or missing. For `outcomes` of tasks with a journal; `job`
+    is the job of any of them.
 
-    Whatever a digest has in the stream that no partition claims stands for as many rows that were put aside; the rest
-    of these is published. Returns what the user has to see.
+    Each stored row that no partition claims accounts for one row of the same digest that was put aside. The driver
+    publishes the rest of the rows put aside. Returns notes that the user has to see.
     """
     kv = open_journal(nc, options)
     if isinstance(kv, str):
@@ -52,7 +52,7 @@ def conclude(nc: Connection, options: WriteSettings, job: Job, outcomes: list[Ou
             text = f"{len(aside)} rows of batch {job.batch} may lie under partitions of an earlier attempt: {error}"
             accept(options, text, error)
             notes.append(f"{text}. They are published again: some may be stored twice")
-        journal.check()  # the sink may have been read for long
+        journal.check()  # reading the sink may have taken long
     missing = []
     for row in aside:
         digest = (row[3] or b"")[:DIGEST_CHARS]
@@ -72,7 +72,7 @@ def conclude(nc: Connection, options: WriteSettings, job: Job, outcomes: list[Ou
 
 
 def _publish(nc: Connection, options: WriteSettings, rows: list[Row], owner: bytes, journal: Journal) -> None:
-    """The ids name the run: the next replay recognises the rows, and no two runs give the same id to different ones.
+    """The ids name the run. So the next replay recognises the rows, and no two runs give the same id to different rows.
 
     Ends when another run takes the batch over, as a task does.
     """
@@ -91,7 +91,7 @@ def _publish(nc: Connection, options: WriteSettings, rows: list[Row], owner: byt
 
 
 def purge_receipts(nc: Connection, options: WriteSettings, job: Job) -> None:
-    """A batch write is over: nobody will run it again. Best effort."""
+    """A batch write is over and will not run again. Best effort."""
     access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
     for key in (job.query, f"{job.query}.>"):
         body: dict[str, Any] = {"filter": f"$KV.{options.journal_bucket}.{key}"}

@@ -1,10 +1,11 @@
-"""Message ids for Nats-Msg-Id that come out the same when a batch is written again.
+"""Message ids for Nats-Msg-Id that stay the same when a batch is written again.
 
-`<digest of the content>.<tag><partition>.<occurrence>`: no attempt number and no row number, so a retried task, a
-speculative copy or a restarted driver names each row as before, even when the rows come in another order. Query and
-batch are the key of the digest, so equal rows of two batches have different ids. So have equal rows of one partition,
-by the occurrence, and those of two partitions, by the number of the partition. The tag marks the rows of the batch when
-a stream is read back.
+An id is `<digest of the content>.<tag><partition>.<occurrence>`, without an attempt number or a row number. So a
+retried task, a speculative copy or a restarted driver names each row as before, even if the rows come in another order.
+
+Query and batch are the key of the digest, so equal rows of two batches have different ids. Equal rows of one partition
+differ by the occurrence. Equal rows of two partitions differ by the number of the partition. The tag marks the rows of
+the batch when a stream is read back.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ TAG_CHARS: Final = 4
 
 
 def key_of(job: str, batch: int) -> bytes:
-    """The key of the digests of one batch; `job` is the query id (streaming) or the job id made by the driver."""
+    """The key of the digests of one batch; `job` is the query id (streaming) or the driver's job id."""
     return blake2b(f"{job}|{batch}".encode(), digest_size=KEY_BYTES).digest()
 
 
 def tag_of(key: bytes) -> bytes:
-    """What the ids of one batch have in common."""
+    """The common part of the ids of one batch."""
     return b2a_base64(blake2b(key, digest_size=3).digest(), newline=False)
 
 
 class ContentIds:
     """Makes the ids of one partition; remembers every digest (about 100 bytes per row of the task).
 
-    `total`, with `adding`, is the sum of all digests so far, each times its occurrence: equal for equal rows in any
-    order.
+    With `adding`, `total` is the sum of all digests so far, each times its occurrence. It is equal for equal rows in
+    any order.
     """
 
     def __init__(self, key: bytes, partition: str, adding: bool = False) -> None:
@@ -52,7 +53,7 @@ class ContentIds:
         return self._named(digest.digest())
 
     def plain(self, subjects: list[bytes], values: list[bytes]) -> list[bytes]:
-        """What `next` gives for many rows without headers, in less than two thirds of its time."""
+        """The same ids as `next` for many rows without headers, in less than two thirds of its time."""
         digests = self._digests(subjects, values)
         new = set(digests)
         if len(new) < len(digests) or not new.isdisjoint(self._seen):

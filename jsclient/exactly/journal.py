@@ -2,14 +2,17 @@
 
     <query>          {"b":N,"run":...,"from":{"SINK":seq},"again":0|1}   which run writes batch N, and from where on
     <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1,"run":...,"settled":0|1,"by":...}
-                                                                         a partition: under way, or written whole
+                                                                         a partition: under way, or complete
 
-An entry of a partition is also a fence: an attempt that takes the partition over writes it anew, and an older attempt
-that still runs cannot give its receipt any more. `settled` says that no row of an attempt is on its way any more: what
-the sink has then is all that it will get of it. An attempt that was killed cannot say so. `from` is where a stream of
-the sink ended before the batch wrote to it, so whatever the batch has stored lies behind it. `again` says that more
-than one run has written the batch, and `gone` names runs that lost the batch to another one: they do not take it back,
-also when the engine starts their tasks again.
+An entry of a partition is also a fence. An attempt that takes the partition over writes it again, and then an older
+attempt that still runs can no longer give its receipt.
+
+`settled` means that no row of an attempt is in flight any more: the sink will get no further rows of it. An attempt
+that was killed cannot set it. `from` is where a stream of the sink ended before the batch wrote to it, so all stored
+rows of the batch are behind it.
+
+`again` means that more than one run has written the batch. `gone` names runs that lost the batch to another one. They
+do not take it back, even if the engine starts their tasks again.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue, KeyValueEntry
 
 HISTORY: Final = 64
-REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow
-MOST_GONE: Final = 8  # runs that are remembered
-TAKES: Final = 5  # attempts at the entry of a partition that others write, too
-LEAVE_TIMEOUT: Final = 2.0  # seconds; an attempt that could not say that it is settled costs the next one a wait
+REPLICAS: Final = (3, 1)  # For a journal that is created here, the first number that the servers allow.
+MOST_GONE: Final = 8  # The number of runs in `gone`.
+TAKES: Final = 5  # Attempts at the entry of a partition that others write, too.
+LEAVE_TIMEOUT: Final = 2.0  # Seconds. If an attempt cannot write that it is settled, the next one has to wait.
 LEDGER: Final = "(a ledger of the first version)"
-REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # a user that cannot have a journal
+REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # A user that cannot have a journal.
 
 
 @attrs.frozen
@@ -56,26 +59,26 @@ class Job:
 
 @attrs.frozen
 class BatchEntry:
-    """The entry of a batch; `revision` is that of the key."""
+    """The entry of a batch; `revision` is the revision of its key."""
 
     run: str
     begins: dict[str, int]  # stream -> the first sequence that the batch may have stored
     again: bool
     revision: int
     gone: tuple[str, ...] = ()
-    known: bool = True  # False: written by the first version, which did not say where the batch begins
+    known: bool = True  # False if the first version wrote it, which did not record where the batch begins
 
 
 @attrs.frozen
 class PartEntry:
-    """The receipt of a partition before this attempt took it over; `batch` is -1 when there was none."""
+    """The receipt of a partition before this attempt took it over; `batch` is -1 if there was none."""
 
     batch: int = -1
     rows: int = 0
     total: int = 0
     ended: bool = False
     run: str = ""
-    settled: bool = False  # no row of the attempts until then is under way
+    settled: bool = False  # no row of the attempts until then is in flight
 
 
 class Journal:
@@ -86,10 +89,10 @@ class Journal:
         self._kv = kv
         self._job = job
         self._part_key = f"{job.query}.{job.partition}"
-        self._name = new_token().decode()  # of this attempt, so that it takes no other one's entry for its own
+        self._name = new_token().decode()  # Of this attempt, to tell its own entries from others.
         self._part: dict[str, Any] = {}
         self._part_revision = 0
-        self._began = 0.0  # when the partition was taken
+        self._began = 0.0  # When it took the partition.
         self.batch: BatchEntry = BatchEntry("", {}, False, 0)
         self.before: PartEntry = PartEntry()
         self.notes: list[str] = []  # what the user has to see although nothing failed
@@ -116,24 +119,24 @@ class Journal:
             run, settled = found.get("run", self._job.run), bool(found.get("settled"))
             self.before = PartEntry(number, found["n"], int(found["sum"], 16), bool(found["end"]), run, settled)
         before = self.before
-        # An entry of this batch is written as it was: the new revision is the fence.
+        # An entry of this batch is written unchanged, because the new revision is the fence.
         self._write_part(before.rows, before.total, ended=before.ended, settled=False)
         self._began = time.monotonic()
 
     @property
     def fresh(self) -> bool:
-        """Whether no attempt has written this partition of the batch before."""
+        """True if no attempt has written this partition of the batch before."""
         return not self.batch.again and self.before.batch < 0
 
     def begins(self, stream: str, ends: Any) -> None:
-        """To be called before a row goes to `stream`; `ends()` gives the last sequence of it."""
+        """Call this before a row goes to `stream`; `ends()` gives its last sequence."""
         while stream not in self.batch.begins:
             entry = attrs.evolve(self.batch, begins={**self.batch.begins, stream: ends() + 1})
             if not self._write_batch(entry):
                 self.check()  # another task was first, or another run
 
     def partitions(self) -> list[int]:
-        """Those that some run has begun, of this batch or of an earlier one."""
+        """The partitions that some run has begun, of this batch or of an earlier one."""
         root = f"$KV.{self._kv.bucket}.{self._job.query}."
         access = StreamAccess(self._access.nc, self._access.options, f"KV_{self._kv.bucket}")
         body = {"subjects_filter": f"{root}*"}
@@ -146,7 +149,7 @@ class Journal:
         return access.retrying("STREAM.INFO", ask)
 
     def check(self) -> None:
-        """JETSTREAM_FENCED when another run has taken the batch over, or another attempt the partition."""
+        """JETSTREAM_FENCED if another run has taken the batch over, or another attempt the partition."""
         found, revision = self._read(self._job.query)
         if (found.get("b"), found.get("run")) != (self._job.batch, self._job.run):
             raise self._fenced(f"batch {found.get('b')} of run {found.get('run')!r} is under way")
@@ -161,12 +164,12 @@ class Journal:
         batch, part = (self._entry(key) for key in (self._job.query, self._part_key))
         if batch is None or part is None:
             return 0.0
-        # The entry of the partition was written by this attempt, so its time is nearly the present one.
+        # This attempt wrote the entry of the partition, so its time is nearly the present one.
         return (part.created - batch.created).total_seconds() + time.monotonic() - started
 
     @property
     def overtook(self) -> bool:
-        """Whether an earlier attempt of this run, the engine's first try of the task, may still have rows under way."""
+        """True if an earlier attempt of this run, the engine's first try of the task, may have rows in flight."""
         return self.before.batch >= 0 and self.before.run == self._job.run and not self.before.settled
 
     def held(self) -> float:
@@ -174,19 +177,19 @@ class Journal:
         return time.monotonic() - self._began
 
     def reopen(self) -> None:
-        """Before a row of a replay goes out: a partition that was whole is so no longer.
+        """Before a row of a replay goes out: a partition that was complete is no longer.
 
-        Else a crash would leave rows under its number behind which nobody looks for, because it counts as written.
+        Otherwise a crash would leave rows under its number that no attempt looks for, because it counts as complete.
         """
         if self.before.ended:
             self._write_part(0, 0, ended=False, settled=False)
 
     def end(self, rows: int, total: int, whole: bool) -> None:
-        """The receipt: all rows are acknowledged; `whole` if nothing of the partition is left to the driver."""
+        """The receipt: all rows are acknowledged. `whole` is True if no row of the partition is left to the driver."""
         self._write_part(rows, total, ended=whole, settled=True)
 
     def leave(self) -> None:
-        """The attempt failed, and no row of it is under way: the next one need not wait. Tried once, and not long."""
+        """The attempt failed without rows in flight, so the next one need not wait. Tried once, for a short time."""
         body = {**self._part, "settled": 1}
         with contextlib.suppress(errors.JsClientError):
             self._kv.update(self._part_key, _encoded(body), self._part_revision, timeout=LEAVE_TIMEOUT)
@@ -241,7 +244,7 @@ class Journal:
         self._part, self._part_revision = body, revision
 
     def _read(self, key: str) -> tuple[dict[str, Any], int]:
-        """({} if there is none, revision), as the leader of the bucket knows it."""
+        """({} if there is none, revision), as the leader of the bucket has it."""
 
         try:
             entry = self._entry(key)
@@ -277,9 +280,9 @@ class Journal:
         return found  # type: ignore[no-any-return]
 
     def _update(self, key: str, body: dict[str, Any], revision: int) -> int | None:
-        """Compare and set; the new revision, or None when somebody else has written since `revision`.
+        """Compare and set; the new revision, or None if another writer has written since `revision`.
 
-        When the answer of a put was lost it is repeated, and then conflicts with itself: what is stored decides.
+        If the answer of a put was lost, the put is repeated and then conflicts with itself: the stored entry decides.
         """
         value = _encoded(body)
 
@@ -323,7 +326,7 @@ def _encoded(body: dict[str, Any]) -> bytes:
 
 
 def open_journal(nc: Connection, options: WriteSettings) -> KeyValue | str:
-    """The bucket of the journal, made if there is none; a text that says why this user cannot have one."""
+    """The bucket of the journal, created if it is missing; or a string that says why this user cannot have one."""
     access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
     return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: _open(access, options))
 
@@ -356,7 +359,7 @@ def _probe(kv: KeyValue) -> None:
 
 
 def _create(access: StreamAccess, bucket: str, js: Any, kv: KeyValue) -> KeyValue | str:
-    """Every task may be the first one, so a bucket that somebody else makes meanwhile is fine."""
+    """Every task may be the first one, so a bucket that another task creates meanwhile is fine."""
     from jsclient.keyvalue import KeyValueConfig, create_key_value
 
     refusal = ""

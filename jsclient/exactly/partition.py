@@ -1,4 +1,4 @@
-"""The way in for a task: one partition is written, with a journal where there can be one."""
+"""The entry point for a task: it writes one partition, with a journal if there can be one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_partition(
     nc: Connection, options: WriteSettings, job: Job, batches: Iterator[pa.RecordBatch], journaled: bool, where: str
 ) -> Outcome:
     """Publish the rows of one task; when it returns, every row is acknowledged. Query and batch make the ids that a
-    replay repeats. `journaled`: with a journal, if this user may have one. `where` begins the texts of errors."""
+    replay repeats. With `journaled` it uses a journal if this user can have one. `where` begins the texts of errors."""
     try:
         journal = _journal(nc, options, job) if journaled else ""
         if isinstance(journal, Journal):
@@ -38,7 +38,7 @@ def write_partition(
 
 
 def _journal(nc: Connection, options: WriteSettings, job: Job) -> Journal | str:
-    """The journal, which has begun; or a text why there is none."""
+    """The journal, which has begun; or a string with the reason why there is none."""
     kv = open_journal(nc, options)
     if not isinstance(kv, str):
         journal = Journal(nc, options, kv, job)

@@ -1,4 +1,4 @@
-"""Which way the rows of a task go to their streams, and what is checked about these streams."""
+"""The choice of the publisher for the rows of a task, and the checks of the streams that get them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TaskPublisher:
-    """The publisher of one task: chosen by publishMode and by what the target stream allows."""
+    """The publisher of one task, chosen by publishMode and by the features of the target stream."""
 
     def __init__(self, nc: Connection, options: WriteSettings, job: str, batch: int, partition: int) -> None:
         self._nc = nc
@@ -31,8 +31,8 @@ class TaskPublisher:
         self._patience = options.reconnect_timeout
         self.guard: Callable[[], None] | None = None  # as in RowPublisher; to be set before the first row
         self._started = time.monotonic()
-        self._windows: dict[str, float | None] = {}  # seconds in which a stream recognises an id, as far as is known
-        self.notes: list[str] = []  # what the user has to see although nothing failed
+        self._windows: dict[str, float | None] = {}  # Seconds in which a stream recognises an id; None if unknown.
+        self.notes: list[str] = []  # Messages that the user has to see although nothing failed.
         self._window: RowPublisher | None = None
         self._fast: FastRowPublisher | None = None
         self.atomic: AtomicPublisher | None = None
@@ -59,15 +59,15 @@ class TaskPublisher:
             )
 
     def restart_clock(self) -> None:
-        """`taskTimeout` begins now: what came before was waiting for another attempt to end."""
+        """`taskTimeout` begins now: the time before was spent waiting for another attempt to end."""
         self._deadline = Deadline(self._options.task_timeout)
 
     def limit_patience(self, seconds: float) -> None:
-        """Fail rather than send rows again later than this; to be called before the first row."""
+        """Fail rather than send rows again later than this; call it before the first row."""
         self._patience = min(self._patience, max(seconds, self._options.ack_timeout))
 
     def finish(self) -> Totals:
-        """Wait for what is not acknowledged yet."""
+        """Wait for the rows that are not acknowledged yet."""
         totals = Totals()
         for publisher in self._publishers():
             totals.add(publisher.finish())
@@ -76,7 +76,7 @@ class TaskPublisher:
         return totals
 
     def settle(self, timeout: float) -> bool:
-        """Whether no row is under way any more, `timeout` seconds from now at the latest. For a task that fails."""
+        """True if no row is in flight any more, at the latest after `timeout` seconds. For a task that fails."""
         deadline = Deadline(timeout)
         used = [each for each in (self._window, self._fast) if each is not None]
         return self.atomic is None and all(each.settle(deadline.remaining()) for each in used)
@@ -104,7 +104,7 @@ class TaskPublisher:
         return self._window
 
     def _fast_or_windowed(self, rows: list[Row], subjects: FastSubjects) -> None:
-        """Fast when all rows go to one stream that allows it; a batch cannot be spread over streams."""
+        """Fast if all rows go to one stream that allows it; a batch cannot be spread over streams."""
         if not rows:
             return
         if subjects.take({row[0] for row in rows}):
@@ -115,7 +115,7 @@ class TaskPublisher:
             self._windowed().publish(rows)
 
     def _check_streams(self) -> None:
-        """Once per stream, as soon as its first ack is in: ids are worth nothing without a window."""
+        """Once per stream, as soon as its first ack is in: without a window ids are worthless."""
         if self._options.delivery_semantics == "at-least-once":
             return
         for publisher in (self._window, self._fast):

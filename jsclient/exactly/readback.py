@@ -1,8 +1,8 @@
-"""The message ids that a batch has left in the sink, read once per Python worker.
+"""The message ids of a batch in the sink, read once per Python worker.
 
-A stream that keeps what it stores only grows. So the first task of a worker that has to know reads from where the batch
-began, headers only, and later ones read on from there. The ids lie in a file on the local disk, by partition; which
-contents were seen at all is a filter in memory.
+A stream that keeps its messages only grows. So the first task of a worker that needs the ids reads from where the batch
+began, headers only. Later tasks continue from there. The ids are in a file on the local disk, by partition. A filter in
+memory has the digests of all contents that were found.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ID: Final = b"\r\nNats-Msg-Id: "
 
 
 class Unsure(Exception):
-    """Rows of the batch may have been stored, but what the stream has now does not tell."""
+    """Rows of the batch may have been stored, but the present content of the stream does not show it."""
 
 
 @attrs.define
 class Stored:
-    """What a task has to know. `ids` are found ones of a column msg_id, `mine` those of the partition from contents."""
+    """The state of the sink for a task. `ids` are the stored ids of a msg_id column; `mine` come from contents."""
 
     ids: set[bytes] = attrs.field(factory=set)
     mine: set[bytes] = attrs.field(factory=set)
@@ -45,9 +45,9 @@ class Stored:
 
 
 class Digests:
-    """Digests that were seen, in 4 to 8 bytes each. Of a few thousand others it takes about one for seen.
+    """A set of digests, in 4 to 8 bytes each. It reports about one in a few thousand other digests as present, too.
 
-    Such a row is put aside for the driver, which counts exactly.
+    The task puts such a row aside for the driver, which counts exactly.
     """
 
     def __init__(self, expected: int) -> None:
@@ -104,16 +104,16 @@ class IdFile:
             self._file.write(block)
             self._places.setdefault(owner, []).append((self._end, len(block)))
             self._end += len(block)
-        self._file.flush()  # a forked child must have nothing to write
+        self._file.flush()  # a forked child must not have data to write
 
     def close(self) -> None:
         self._file.close()
 
 
 class ReadBack:
-    """What one batch has stored, as far as this worker has read the sink. For one task at a time.
+    """The stored rows of one batch, as far as this worker has read the sink. For one task at a time.
 
-    `key` is that of the ids. With `by_column` the ids are those of a column, which name neither batch nor partition.
+    `key` is the key of the ids. With `by_column` the ids come from a column and name neither batch nor partition.
     """
 
     def __init__(self, key: bytes, by_column: bool) -> None:
@@ -122,12 +122,12 @@ class ReadBack:
         self.by_column: bool
         self.key, self.by_column, self.process = key, by_column, os.getpid()
         self._tag = tag_of(key)
-        self._reached: dict[str, tuple[str, int]] = {}  # stream -> when it was made, the next sequence to read
+        self._reached: dict[str, tuple[str, int]] = {}  # creation time and next sequence to read, by stream
         self._ids = IdFile()
         self._digests: Digests | None = None
 
     def catch_up(self, nc: Connection, options: WriteSettings, begins: dict[str, int]) -> bool:
-        """Read what is new. False if a stream was made anew meanwhile: then this is of no use any more."""
+        """Read new messages. False if a stream was re-created meanwhile, so this object is of no use any more."""
         for stream, first in begins.items():
             access = StreamAccess(nc, options, stream)
             info = access.info()
@@ -198,7 +198,7 @@ class ReadBack:
         self._ids.close()
 
 
-# --- one of them is kept by a worker --------------------------------------------------------------------------------
+# --- a worker keeps one of them -------------------------------------------------------------------------------------
 
 kept: list[ReadBack] = []
 
@@ -206,34 +206,34 @@ kept: list[ReadBack] = []
 def read_back(
     nc: Connection, options: WriteSettings, begins: dict[str, int], key: bytes, by_column: bool = False
 ) -> ReadBack:
-    """What a batch has stored until now. `keep` it for the next task of this process, or close it."""
+    """The rows of a batch stored until now. `keep` it for the next task of this process, or close it."""
     found = _kept_of(key, by_column)
     try:
         while not found.catch_up(nc, options, begins):
             found.close()
             found = ReadBack(key, by_column)
     except BaseException:
-        found.close()  # what was read may be in there in part
+        found.close()  # it may hold a part of the last read
         raise
     return found
 
 
 def keep(found: ReadBack) -> None:
-    """The next task of the batch reads on from there."""
+    """The next task of the batch continues reading from there."""
     kept.append(found)
     for other in kept[:-1]:
         _drop(other)
 
 
 def forget_others(key: bytes) -> None:
-    """What is kept of other batches than that of `key` is of no use any more."""
+    """Drop the cached objects whose batch has a key other than `key`."""
     for found in kept[:]:
         if found.key != key:
             _drop(found)
 
 
 def _kept_of(key: bytes, by_column: bool) -> ReadBack:
-    """What is kept, taken out so that nobody else uses it; new if there is nothing."""
+    """The cached object, removed from the cache so no other task uses it; a new one if there is none."""
     for found in kept[:]:
         if (found.key, found.by_column, found.process) == (key, by_column, os.getpid()) and _taken(found):
             return found

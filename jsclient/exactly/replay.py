@@ -1,8 +1,8 @@
-"""The rows of a replay: those that an earlier attempt has stored, told apart from those still to be published.
+"""The rows of a replay: rows that an earlier attempt has stored, and rows still to be published.
 
-Rows are recognised by their message ids (see readback.py). Ids from contents name a partition: a row that lies in the
-stream under another one (the replay was cut into other partitions) may be the same row or an equal one, which no task
-can know. Such rows are put aside for the driver, which sees those of all partitions.
+Rows are recognised by their message ids (see readback.py). Ids from contents name a partition. The stream may have a
+row under another partition, because the replay was cut differently. It may be the same row or an equal one, which no
+task can decide. The task puts such rows aside for the driver, which sees the rows of all partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_ASIDE: Final = 64 << 20  # bytes of rows that a task may hand to the driver
 
 
 class Sorter:
-    """Tells rows that are stored from rows that are not."""
+    """Separates rows that are stored from rows that are not."""
 
     def __init__(self, stored: Stored, refuse: Callable[[str, str], Refused]) -> None:
         self._stored = stored
@@ -35,7 +35,7 @@ class Sorter:
         self._size = 0
 
     def missing(self, rows: Iterable[Row], by_column: bool) -> list[Row]:
-        """The rows to publish; what may be stored under another partition is put aside."""
+        """The rows to publish; rows that may be stored under another partition are put aside."""
         stored, left = self._stored, []
         for row in rows:
             msg_id = row[3] or b""
@@ -68,7 +68,7 @@ class Sorter:
 
 
 class Behind:
-    """Like Sorter where it is certain that the first `rows` rows of the partition are stored, and no others."""
+    """Like Sorter, for a partition of which exactly the first `rows` rows are certainly stored."""
 
     def __init__(self, rows: int) -> None:
         self._left = rows

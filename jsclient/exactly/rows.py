@@ -1,4 +1,4 @@
-"""From record batches or dicts to what a publisher takes: (subject, header lines, value, message id)."""
+"""Converts record batches or dicts to the rows of a publisher: (subject, header lines, value, message id)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FENCES = {
 }
 
 COLUMNS: Final = frozenset({"subject", "value", "headers", "msg_id", *FENCES})
-"""What others mean with valueFormat: fields of the document."""
+"""With valueFormat, all other columns are fields of the document."""
 
-# What stored messages may have from the client that wrote them, and what would mean something else on a copy.
+# Headers from the client that wrote a stored message. On a copy they would mean something else.
 RESERVED = ("nats-msg-id", "nats-batch-")
 
 
 class RowMaker:
-    """Makes the rows of one task. `content` makes the ids of rows without one; None when no ids are wanted."""
+    """Makes the rows of one task. `content` makes the ids of rows without one; None if no ids are wanted."""
 
     def __init__(self, options: WriteSettings, content: ContentIds | None) -> None:
         self._options = options
@@ -63,7 +63,7 @@ class RowMaker:
         return _binary(column).to_pylist()  # type: ignore[no-any-return]
 
     def _encoded(self, columns: dict[str, pa.Array]) -> list[bytes]:
-        """The values as documents: of the column value, or of all columns that mean nothing else to the sink."""
+        """The values as documents: from the column value, or from all columns without another meaning for the sink."""
         from jsclient.arrow import formats
 
         try:
@@ -113,7 +113,7 @@ class RowMaker:
         return map(self._content.next, subjects, lines, values)
 
     def uses_column(self, there: bool) -> bool:
-        """Whether ids come from the column msg_id, which is `there` or not."""
+        """True if ids come from the column msg_id; `there` is True if that column exists."""
         if self._options.delivery_semantics == "at-least-once":
             return False
         return self._options.message_id == "column" or (self._options.message_id == "auto" and there)
@@ -141,7 +141,7 @@ class RowMaker:
     # --- headers ----------------------------------------------------------------------------------------
 
     def _document(self, fields: Mapping[str, Any]) -> bytes | None:
-        """The same of a dict: its value, or all that means nothing else to the sink."""
+        """The same for a dict: its value, or all fields without another meaning for the sink."""
         from jsclient.arrow import formats
 
         if "value" in fields:
@@ -154,7 +154,7 @@ class RowMaker:
             raise self._no_document(error) from None
 
     def _block(self, given: Mapping[str, Any]) -> bytes:
-        """Header lines of one row; checked, since a line break in a value would forge headers."""
+        """The header lines of one row; checked, because a line break in a value would forge headers."""
         items: list[tuple[str, str]] = []
         for name, value in given.items():
             if value is None:
@@ -178,7 +178,7 @@ class RowMaker:
         return block
 
     def _pairs(self, value: Any) -> list[tuple[str, str]]:
-        """A map column as pairs: Arrow gives a list of tuples, others a dict; values are texts or lists of texts."""
+        """A map column as pairs. Arrow gives a list of tuples, others a dict; values are strings or lists of them."""
         pairs: list[tuple[str, str]] = []
         for name, texts in value.items() if isinstance(value, Mapping) else value:
             if name.lower().startswith(RESERVED):
@@ -190,7 +190,7 @@ class RowMaker:
             pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
         return pairs
 
-    # --- what is refused --------------------------------------------------------------------------------
+    # --- refusals ---------------------------------------------------------------------------------------
 
     def _id(self, raw: bytes) -> bytes:
         if not raw or b"\r" in raw or b"\n" in raw or b"\0" in raw:

@@ -1,4 +1,4 @@
-"""What a task that writes asks of the library's publishers: limits, patience, and texts for what went wrong."""
+"""The use of the library's publishers by a writing task: limits, patience, and texts for failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNACKED_BYTES: Final = 16 << 20
 def context(nc: Connection, options: WriteSettings) -> JetStream:
     """The JetStream context of the options, which tasks on one connection share.
 
-    Where this user may not ask how long a stream remembers ids, minDedupWindow is believed.
+    If this user has no permission to ask how long a stream remembers ids, the client assumes minDedupWindow.
     """
     from jsclient.jetstream import JetStream
 
@@ -39,8 +39,8 @@ def context(nc: Connection, options: WriteSettings) -> JetStream:
 
 
 def rules_of(options: WriteSettings, patience: float | None = None) -> Rules:
-    """`ackTimeout` of silence, or a refusal that passes, is followed by another copy; `patience` ends it, or
-    `reconnectTimeout`."""
+    """After `ackTimeout` of silence, or a refusal that passes, another copy follows. `patience` ends this, or by
+    default `reconnectTimeout`."""
     patience = options.reconnect_timeout if patience is None else patience
     return Rules(
         ack_timeout=patience,
@@ -49,8 +49,8 @@ def rules_of(options: WriteSettings, patience: float | None = None) -> Rules:
         ask_after=min(ASK_AFTER, options.publish_retries + 1),
         tries=options.publish_retries + 1,
         unasked_attempts=options.publish_retries,
-        copies_allowed=True,  # only rows that may be stored twice have no id
-        looks_beyond_window=False,  # for thousands of rows at once
+        copies_allowed=True,  # Only rows that may be stored twice have no id.
+        looks_beyond_window=False,  # It would be done for thousands of rows together.
     )
 
 
@@ -75,7 +75,7 @@ def fast_publisher(
 
 
 def publish_failed(options: WriteSettings, where: str, error: BaseException) -> Refused:
-    """What a task raises; the text says whether a retry makes sense."""
+    """The error of a task; its text says whether a retry makes sense."""
     text = options.hide(f"{type(error).__name__}: {errors.brief(error)}")
     lasting = isinstance(error, (errors.ConfigError, errors.PermissionViolation, errors.ApiError))
     advice = "; a retry cannot cure it" if lasting else "; run it again when the cause is gone"

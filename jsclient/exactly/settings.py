@@ -1,4 +1,4 @@
-"""What writing the partitions of a batch needs to be told, beside what `jsclient.arrow.settings` names."""
+"""The settings for writing the partitions of a batch, in addition to those in `jsclient.arrow.settings`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from jsclient.arrow.settings import Settings
 
 
 class WriteSettings(Settings, Protocol):
-    """How rows are written; an engine gives these names to options of its own. Durations in seconds.
+    """Settings for writing rows; an engine gives these names to its own options. Durations in seconds.
 
-    The texts of errors name options as Spark's users write them: `publishMode` for `publish_mode`.
+    The texts of errors name options as Spark's users write them, for example `publishMode` for `publish_mode`.
     """
 
-    # --- what becomes of a row ----------------------------------------------------------------------------
+    # --- the content of a row -----------------------------------------------------------------------------
 
     @property
     def subject(self) -> str | None:
-        """Where all rows go; None: the column `subject` says it."""
+        """The subject of all rows; with None the column `subject` has it."""
 
     @property
     def value_format(self) -> str:
-        """`binary`: the column `value` as it is; `json` or `msgpack`: documents are made."""
+        """With `binary` the column `value` is sent unchanged. With `json` or `msgpack` rows become documents."""
 
     @property
     def null_value(self) -> str:
@@ -29,36 +29,36 @@ class WriteSettings(Settings, Protocol):
 
     @property
     def message_id(self) -> str:
-        """Where ids come from: `column` (msg_id), `content`, `none`, or `auto`: the column where there is one."""
+        """The origin of ids: `column` (msg_id), `content`, `none`, or `auto` for the column if there is one."""
 
-    # --- what holds for it --------------------------------------------------------------------------------
+    # --- the guarantees for a row -------------------------------------------------------------------------
 
     @property
     def delivery_semantics(self) -> str:
-        """`exactly-once`, `window`, `at-least-once`; `auto`: exactly once where this user may have a journal."""
+        """`exactly-once`, `window`, `at-least-once`, or `auto` for exactly once if this user can have a journal."""
 
     @property
     def when_unsure(self) -> str | None:
-        """`fail`, or `publish` rows that may be stored already; None: `fail` with `exactly-once`, else `publish`."""
+        """`fail`, or `publish` rows that may be stored already. None is `fail` with `exactly-once`, else `publish`."""
 
     @property
     def journal_bucket(self) -> str:
-        """The key-value bucket of the receipts; made where it is missing, if this user may."""
+        """The key-value bucket of the receipts; created if it is missing and this user has the permission."""
 
     @property
     def min_dedup_window(self) -> float:
-        """A stream that recognises ids for a shorter time gets a note, and one that may not be asked is taken to
-        recognise them for so long."""
+        """Seconds. A stream that recognises ids for a shorter time gets a note. The client assumes this value for a
+        stream that it has no permission to ask."""
 
-    # --- how it is sent -----------------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------------------
 
     @property
     def publish_mode(self) -> str:
-        """`async`, `fast` (batches of nats-server 2.14), `atomic` (2.12.1), or `auto`: fast where that works."""
+        """`async`, `fast` (batches of nats-server 2.14), `atomic` (2.12.1), or `auto` for fast if that works."""
 
     @property
     def atomic_marker_subject(self) -> str | None:
-        """With `atomic`: what the subjects of the markers begin with."""
+        """With `atomic`, the prefix of the subjects of the markers."""
 
     @property
     def max_in_flight(self) -> int:
@@ -66,10 +66,10 @@ class WriteSettings(Settings, Protocol):
 
     @property
     def ack_timeout(self) -> float:
-        """After so long without an ack another copy of a row is sent."""
+        """Seconds without an ack after which another copy of a row is sent."""
 
     @property
     def publish_retries(self) -> int: ...
 
     def reading(self, stream: str) -> Settings:
-        """How `stream` is read back: a message of the range that is gone is an error."""
+        """Settings to read back `stream`, with which a message of the range that is gone is an error."""

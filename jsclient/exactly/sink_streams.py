@@ -1,4 +1,4 @@
-"""What must be known about the streams that rows go to: which they are, and how long they remember message ids."""
+"""Facts about the streams that rows go to: which ones they are, and how long they remember message ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FastSubjects:
-    """Which subjects go to the one stream of this task that takes fast batches."""
+    """The subjects that go to the one stream of this task that takes fast batches."""
 
     def __init__(self, nc: Connection, options: WriteSettings) -> None:
         self._access = StreamAccess(nc, options, "(sink)")
@@ -28,7 +28,7 @@ class FastSubjects:
         self._known: dict[bytes, bool] = {}
 
     def take(self, subjects: set[bytes]) -> bool:
-        """True when all of them do. publishMode=fast makes everything else an error."""
+        """True if all of them do. publishMode=fast makes all other cases an error."""
         if self._patterns is None:
             self._patterns = self._find(min(subjects).decode("utf-8", "surrogateescape"))
         good = bool(self._patterns) and all([self._one(subject) for subject in subjects])  # noqa: C419
@@ -50,7 +50,7 @@ class FastSubjects:
         return known
 
     def _find(self, subject: str) -> list[str]:
-        """The subjects of the stream that takes `subject`, if it takes fast batches; else none."""
+        """The subjects of the stream that takes `subject`, if it takes fast batches; otherwise none."""
         access = self._access
         if access.capabilities.at_least((2, 14)) is not True:
             return []
@@ -59,7 +59,7 @@ class FastSubjects:
         except Refused:
             if self._required:
                 raise
-            return []  # an account that may publish, but not ask
+            return []  # an account with permission to publish, but not to ask
         return list(config.subjects or ()) if config is not None and config.allow_batched else []
 
 
@@ -79,7 +79,7 @@ def _taker_of(access: StreamAccess, subject: str) -> StreamConfig | None:
 
 @attrs.frozen
 class Deduplication:
-    """What a stream says about ids; `window` is None when this user may not ask."""
+    """The deduplication of a stream; `window` is None if this user has no permission to ask."""
 
     window: float | None
     notes: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Exactly once without a time window: a task that keeps a journal.
 
-A task that finds no earlier attempt publishes its rows as they come. A replay first spools them, so that it knows what
-it has before a row goes out: a partition that was written whole is left alone, and of one that was not the sink is read
-back. The steps stand in jsclient/spark/README.md, "How a replay finds its rows".
+A task that finds no earlier attempt publishes its rows as they come. A replay first spools its rows, so it has all of
+them before it sends one. If the partition was written completely, it sends nothing. Otherwise it reads the sink back.
+The steps are in jsclient/spark/README.md, "How a replay finds its rows".
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("jsclient.exactly")
 
-# Seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there.
+# Seconds after which an earlier attempt has noticed that it is fenced, and its last rows have arrived.
 SETTLED: Final = 15.0
-DRAIN: Final = 2.0  # seconds that a task which fails waits for the acks of what it has sent
-LEAST_PORTION: Final = 500  # rows; each is a batch of its own where rows go fast
+DRAIN: Final = 2.0  # Seconds that a failing task waits for the acks of its rows.
+LEAST_PORTION: Final = 500  # Rows. In fast mode each portion is a separate batch.
 MOST_PORTION: Final = 20_000
-PORTION_TIME: Final = 1.0  # seconds
-LOOK_EVERY: Final = 5.0  # seconds between two looks at which run writes the batch
+PORTION_TIME: Final = 1.0  # Seconds.
+LOOK_EVERY: Final = 5.0  # Seconds between two looks at which run writes the batch.
 
 
 @attrs.define
 class Outcome:
-    """What a task tells the driver beside its totals."""
+    """A task's report to the driver, in addition to its totals."""
 
     totals: Totals
     notes: list[str]
@@ -75,7 +75,7 @@ class JournaledTask:
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects of streams that are in the entry of the batch
         self._nameless = False  # rows go out without their ids
-        self._alone = not journal.overtook  # no earlier attempt of this run can have rows under way
+        self._alone = not journal.overtook  # no earlier attempt of this run can have rows in flight
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
         if self._options.publish_mode == "atomic":
@@ -95,8 +95,8 @@ class JournaledTask:
     def _fence_others(self) -> None:
         """A run that takes a batch over fences the markers of all partitions that were begun, once per worker.
 
-        An attempt of another run may begin its partition after that. So each one looks at the journal before its first
-        chunk, when it knows its marker: either it sees the new run, or its partition was begun before.
+        An attempt of another run may begin its partition after that. So each attempt looks at the journal before its
+        first chunk, when it has its marker. Either it sees the new run, or its partition was begun before.
         """
         self._pace.look_first()
         job = self._job
@@ -104,7 +104,7 @@ class JournaledTask:
             markers = Markers(self._nc, self._options, job.query)
             key = "fenced", job.query, job.batch, job.run
             cached(self._nc, key, lambda: markers.fence(self._journal.partitions(), job.run))
-            # One that is new to the journal. Else another worker would write its marker anew, and refuse its rows.
+            # This marker is new to the journal. Otherwise another worker would write it again, and refuse its rows.
             markers.fence([job.partition], job.run)
 
     # --- the first attempt ------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class JournaledTask:
         if not any(matches(pattern, text) for config in self._takers for pattern in config.subjects or ()):
             config = taker_of(StreamAccess(self._nc, self._options, "(sink)"), text)
             if config is None:
-                return  # nobody takes the row, as the publisher will find out
+                return  # no stream takes the row, as the publisher will find out
             stream = StreamAccess(self._nc, self._options, config.name)
             self._journal.begins(config.name, lambda: stream.state().last)
             publisher.limit_patience(seconds_of(config.duplicate_window or 0) / 2)
@@ -175,18 +175,18 @@ class JournaledTask:
         return Outcome(totals, notes, self._journal.batch.begins, sorter.aside, left_over)
 
     def _sorter(self, publisher: TaskPublisher, notes: list[str], first: _Counted) -> Sorter | Behind:
-        """What tells the rows that are stored."""
+        """The object that separates stored rows from missing ones."""
         atomic = publisher.atomic  # where the rows go in chunks with markers
         again = self._journal.batch.again
         # The stream itself refuses a chunk of an earlier attempt, because the marker has changed.
         self._alone = self._alone or atomic is not None
         if _settle(self._job, self._journal, self._alone):
             publisher.restart_clock()
-        self._journal.check()  # where the batch begins, as the attempt before may have entered it last
+        self._journal.check()  # for where the batch begins, which the attempt before may have entered last
         self._alone = True
         prefix = None if atomic is None else atomic.prefix()
         if atomic is not None and prefix is not None and not again:
-            # All attempts belong to one run, which cuts a batch one way only: no row lies under another partition.
+            # All attempts belong to one run, which cuts a batch one way only: no row is under another partition.
             atomic.go_on(behind_prefix=True)
             return Behind(prefix)
         try:
@@ -205,9 +205,9 @@ class JournaledTask:
         return Sorter(stored, self._options.refuse)
 
     def _unsure(self, atomic: AtomicPublisher | None, prefix: int | None) -> Sorter | Behind:
-        """The user takes repeated rows. What the marker of an atomic partition says is stored for certain all the same.
+        """The user accepts repeated rows. Rows that the marker of an atomic partition covers are stored for certain.
 
-        Rows that were taken out of the sink may still be known there by their ids, which would reject whole batches.
+        The sink may still recognise the ids of rows that were removed from it, and would reject complete batches.
         """
         if atomic is None:
             return Sorter(Stored(), self._options.refuse)
@@ -217,7 +217,7 @@ class JournaledTask:
 
 
 def accept(options: WriteSettings, text: str, error: Unsure) -> None:
-    """Raise unless the user, or deliverySemantics=auto, takes repeated rows instead."""
+    """Raise, unless the user or deliverySemantics=auto accepts repeated rows instead."""
     default = "fail" if options.delivery_semantics == "exactly-once" else "publish"
     if (options.when_unsure or default) == "fail":
         raise options.refuse(
@@ -227,7 +227,7 @@ def accept(options: WriteSettings, text: str, error: Unsure) -> None:
 
 
 class _Counted:
-    """Makes rows and adds up what they are."""
+    """Makes rows, and sums up their number and content."""
 
     def __init__(self, options: WriteSettings, key: bytes, partition: int) -> None:
         self._content = ContentIds(key, str(partition), adding=True)
@@ -235,7 +235,7 @@ class _Counted:
         self._columns = 0
         self.by_column = False
         self.count = 0
-        self.ids: set[bytes] | None = None  # those of a column, if somebody wants them
+        self.ids: set[bytes] | None = None  # the ids of a column, if a caller wants them
 
     @property
     def total(self) -> int:
@@ -254,7 +254,7 @@ class _Counted:
 
 
 class Pace:
-    """Hands rows over in portions that take about a second, and looks between two of them whether it still may."""
+    """Hands rows over in portions of about a second, and checks between two of them if it may continue."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -284,10 +284,10 @@ class Pace:
 
 
 def _settle(job: Job, journal: Journal, alone: bool) -> bool:
-    """Wait until earlier attempts, which may still publish, have seen that the partition is no longer theirs; whether
+    """Wait until earlier attempts, which may still publish, have seen that they lost the partition. Returns True if
     that took time.
 
-    Those of another run are fenced by the entry of the batch, those of this run by that of the partition.
+    The entry of the batch fences attempts of another run; the entry of the partition fences attempts of this run.
     """
     ages = [journal.age()] if journal.batch.again else []
     if not alone:

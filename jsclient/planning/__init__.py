@@ -1,6 +1,6 @@
-"""Which messages a batch reads, and how they are cut into partitions, so that a replay reads the same.
+"""The choice of the messages that a batch reads, and their partitions. A replay reads the same messages.
 
-`selection` finds the streams, `survey` counts what there is to read, `planner` says how far a batch goes and how many
-partitions it has, `offsets` is the text by which an engine reads it again. Machinery of `jsclient.spark` that needs
-nothing of Spark: see the README.md of this folder.
+`selection` finds the streams, and `survey` counts the messages to read. `planner` decides how far a batch goes and how
+many partitions it has. `offsets` is the text by which an engine reads the batch again. Machinery of `jsclient.spark`
+that needs nothing of Spark: see the README.md of this folder.
 """

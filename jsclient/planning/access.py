@@ -1,4 +1,4 @@
-"""A stream as planning asks for it: how much of what is wanted lies behind a sequence."""
+"""A stream as planning sees it: the number of wanted messages behind a sequence."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class PlanningAccess(StreamAccess):
     """StreamAccess that can count."""
 
     def can_count(self, state: StreamState) -> bool:
-        """Whether `pending_from` works: a stream that is consumed by reading must not get a consumer for that."""
+        """True if `pending_from` works: a stream that is consumed by reading must not get a consumer for that."""
         return self._by_direct_get(state) or (self.options.read_method != "direct" and state.retention == "limits")
 
     def pending_from(self, seq: int, filters: tuple[str, ...], state: StreamState) -> tuple[int, int | None]:
-        """How many messages match from `seq` on, and where the first of them is.
+        """The number of matching messages from `seq` on, and the sequence of the first one.
 
-        One direct get answers both. Without it the leader says where, and a consumer, which is never read from, says
-        how many. A replica that lags behind says too little, so this is for planning only.
+        One direct get answers both. Without it the leader gives the sequence, and a consumer, which is never read from,
+        gives the number. A replica that lags behind gives too small a number, so this is for planning only.
         """
         if len(filters) <= 1 and self._by_direct_get(state):
             found = self._pending_directly(seq, filters[0] if filters else ">")
@@ -42,7 +42,7 @@ class PlanningAccess(StreamAccess):
         return self.options.read_method != "consumer" and self.direct_works(state)
 
     def _pending_directly(self, seq: int, subject: str) -> tuple[int, int | None] | None:
-        """None when nobody answers, or a mirror does, which may keep less than the stream."""
+        """None without an answer, or if a mirror answers, which may keep less than the stream."""
         body = {"batch": 1, "seq": max(1, seq), "next_by_subj": subject}
 
         def get() -> tuple[int, int | None] | None:

@@ -1,22 +1,29 @@
-"""Offsets of a streaming query: what the engine, Spark, keeps in its checkpoint for us.
+"""Offsets of a streaming query, which the engine, Spark, keeps in its checkpoint for us.
 
-One offset holds the whole plan of the batch that it ends, so that a replay reads the same rows in the same partitions:
+One offset holds the complete plan of the batch that it ends. So a replay reads the same rows in the same partitions:
 
     {"v":2,"id":"...","shape":"...","s":{"ORDERS":{"made":"...","from":1001,"next":2001,"mark":[2000,...]}},
      "plan":{"ORDERS":2}}
 
 - `id` names the query on the NATS side. It is made with the first offset and copied by every later one.
-- `shape` tells whether a restart reads with other filters or another partitionBy.
-- `s` has each stream that the query follows, also those of which this batch reads nothing (`from` is `next` then).
-- `made` is when the stream was created: it tells one that was deleted and made again.
-- The batch is [`from`, `next`). Spark does not store the first offset of a Python source but asks for it again after
-  a crash, and `latest` would then skip what batch 0 was to read; so where a batch begins is stored in its end.
-- `mark` is sequence and time (ns) of its last message: it tells a store that was set back and filled again.
-- `soft`: the batch begins with the oldest message there is, and nothing was promised before.
-- `plan` freezes the number of partitions (cut evenly by sequences), or their inner boundaries where these lie
-  elsewhere, or ["subject", buckets]; streams of which nothing is read are not in it.
 
-Version 1 (`{"v":1,"stream":...,"created":...,"base":...,"seq":...,"parts":...}`) is still read.
+- `shape` shows if a restart reads with other filters or another partitionBy.
+
+- `s` has each stream that the query follows. If this batch reads no message of a stream, its `from` is `next`.
+
+- `made` is when the stream was created. It reveals a stream that was deleted and re-created.
+
+- The batch is [`from`, `next`). Spark does not store the first offset of a Python source. After a crash it asks for
+  this offset again, and `latest` would then skip the messages of batch 0. So the end of a batch also has its beginning.
+
+- `mark` is the sequence and time (ns) of its last message. It reveals a store that was set back and filled again.
+
+- `soft` means that the batch begins with the oldest stored message, and no earlier message was promised.
+
+- `plan` has the number of partitions (cut evenly by sequences), or their inner boundaries if they are cut elsewhere, or
+  ["subject", buckets]. With several streams it leaves out streams of which no message is read.
+
+Version 1 (`{"v":1,"stream":...,"created":...,"base":...,"seq":...,"parts":...}`) can still be read.
 """
 
 from __future__ import annotations
@@ -38,12 +45,12 @@ MOST: Final = 1 << 63
 
 
 class _NotOurs(Exception):
-    """Why an offset is none of ours."""
+    """The reason why an offset was not written by this library."""
 
 
 @attrs.frozen
 class StreamOffset:
-    """Where a query is in one stream, and how the batch that ends here is cut."""
+    """The position of a query in one stream, and the partitions of the batch that ends here."""
 
     made: str
     next: int
@@ -57,7 +64,7 @@ class StreamOffset:
 
     @property
     def unread(self) -> bool:
-        """Whether the batch has nothing of this stream: the query begins here, or nothing new was there."""
+        """True if the batch reads no message of this stream, because the query begins here or none was new."""
         return self.start == self.next
 
     def resting(self) -> StreamOffset:
@@ -87,7 +94,7 @@ class Offset:
     shape: str = ""  # "" if version 1 does not say
 
     def to_dict(self) -> dict[str, Any]:
-        """What Spark stores; the order of the keys is fixed because Spark compares the JSON as text."""
+        """The value that Spark stores. The order of the keys is fixed because Spark compares the JSON as text."""
         streams = sorted(self.streams.items())
         alone = len(streams) == 1
         return {
@@ -100,7 +107,7 @@ class Offset:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any], refuse: Callable[[str, str], Refused]) -> Offset:
-        """Read what Spark stored; JETSTREAM_OFFSET_VERSION if it is not readable."""
+        """Read the value that Spark stored; JETSTREAM_OFFSET_VERSION if it is not readable."""
         version = value.get("v")
         if type(version) is not int or version not in (1, VERSION):
             raise refuse(
@@ -121,8 +128,8 @@ class Offset:
 def start_of(start: StreamOffset | None, end: StreamOffset) -> int:
     """The first sequence of the batch that ends at `end`.
 
-    `start` is what Spark believes: after a crash in batch 0 an initial offset that was evaluated again. Offsets of
-    version 1 tell that by their base, which all offsets of a query share.
+    `start` is the offset that Spark has. After a crash in batch 0 it is an initial offset that was evaluated again.
+    Offsets of version 1 show this by their base, which all offsets of a query share.
     """
     if end.start is not None:
         return end.start

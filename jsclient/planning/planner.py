@@ -1,4 +1,4 @@
-"""Which sequences a query reads, in which partitions, and how far one trigger goes. Pure arithmetic."""
+"""The sequences that a query reads, their partitions, and the end of one trigger. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jsclient.arrow.settings import Settings
 
 @attrs.frozen
 class Load:
-    """What is to be read of one stream: a span of sequences, and estimates of what is in it."""
+    """The unread part of one stream: a span of sequences, and estimates of its content."""
 
     span: int
     messages: int
@@ -24,7 +24,7 @@ class Load:
 
 @attrs.frozen
 class Limits:
-    """How many partitions are made of what is to be read."""
+    """The limits that decide the number of partitions."""
 
     records_per_partition: int
     min_partitions: int
@@ -35,9 +35,9 @@ class Limits:
         return self.spread([load])[0]
 
     def spread(self, loads: Sequence[Load]) -> list[int]:
-        """The partitions of each stream, which are never more than its sequences; 0 where nothing is to be read.
+        """The partitions of each stream, at most as many as its sequences; 0 if no message is left to read.
 
-        Their sum keeps to minPartitions and maxPartitions, but every stream has one of its own.
+        Their sum keeps to minPartitions and maxPartitions, but every stream has at least one.
         """
         sizes = [
             max(load.messages / self.records_per_partition, load.nbytes / self.bytes_per_partition) for load in loads
@@ -46,7 +46,7 @@ class Limits:
         total = max(self.min_partitions, min(sum(wanted), self.max_partitions))
         if total == sum(wanted):
             return wanted
-        # Part by part to where a partition has most to read.
+        # Add partitions one by one where a partition has most to read.
         parts = [min(1, load.span) for load in loads]
         heap = [(-size, at) for at, size in enumerate(sizes) if loads[at].span > 1]
         heapq.heapify(heap)
@@ -75,7 +75,7 @@ def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:
 def check_head(state: StreamState, start: int, end: int, options: Settings) -> tuple[int, str]:
     """Compare where a range starts with the head of the stream.
 
-    Returns the sequence to start at and a warning ("" when nothing is lost). JETSTREAM_DATA_LOSS when the head
+    Returns the sequence to start at and a warning ("" if no message is lost). Raises JETSTREAM_DATA_LOSS if the head
     was truncated past `start` and `fail_on_data_loss` is set. Holes inside the stream are normal and not looked for.
     """
     if start >= end or state.first <= start or state.compacted:
@@ -88,9 +88,9 @@ def check_head(state: StreamState, start: int, end: int, options: Settings) -> t
 
 
 def share(wanted: Sequence[int], most: int | None) -> list[int | None]:
-    """What each of several streams gets of a limit: those that want little get it all, the others the same each.
+    """The shares of several streams in a limit: streams that want little get it all, the others the same each.
 
-    None stands for all of it. Where there is less than one for each, the first ones get it.
+    None stands for all of it. If there is less than one for each stream, the first streams get one.
     """
     if most is None or sum(wanted) <= most:
         return [None] * len(wanted)

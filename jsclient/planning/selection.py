@@ -1,4 +1,4 @@
-"""Which streams a query reads: the names and patterns of the option `stream`, and the streams there are."""
+"""The streams that a query reads: the names and patterns of the option `stream`, and the existing streams."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Selection:
 
     @property
     def single(self) -> bool:
-        """Whether one stream is meant, by its name."""
+        """True if the option means one stream, by its name."""
         return len(self.names) == 1 and not self._patterns
 
     @property
     def open(self) -> bool:
-        """Whether streams that appear later can belong to it."""
+        """True if streams that appear later can belong to it."""
         return bool(self._patterns)
 
     def means(self, name: str) -> bool:
@@ -47,10 +47,10 @@ class Selection:
         )
 
     def look(self, nc: Connection, known: Iterable[str] = (), complete: bool = False) -> dict[str, StreamInfo | None]:
-        """What there is, by name; None for a name of the option, or a `known` stream, that does not exist.
+        """The existing streams by name; None for a name of the option, or a `known` stream, that does not exist.
 
-        In a cluster a leader may not answer in time. Streams without an answer are asked for one by one if they are
-        known or named, and all of them if the answer has to be complete. Others are found the next time.
+        In a cluster a leader may not answer in time. The client then asks one by one for unanswered streams: the named
+        and `known` ones, or all of them if the answer has to be complete. It finds the others the next time.
         """
         found: dict[str, StreamInfo | None] = {}
         wanted = {*self.names, *known}
@@ -64,7 +64,7 @@ class Selection:
         return dict(sorted(found.items()))
 
     def _listed(self, nc: Connection) -> tuple[dict[str, StreamInfo], list[str]]:
-        """All streams of the account by name, and the names of those that nothing is known of."""
+        """All streams of the account by name, and the names of streams without information."""
         access = PlanningAccess(nc, self._options)
 
         def ask() -> tuple[dict[str, StreamInfo], list[str]]:
@@ -75,7 +75,7 @@ class Selection:
                     infos[info.config.name] = info
             except errors.ListingIncomplete as error:
                 if not error.missing:
-                    raise errors.RequestTimeout(str(error)) from error  # it changed meanwhile: asked for again
+                    raise errors.RequestTimeout(str(error)) from error  # it changed meanwhile, so ask again
                 return infos, list(error.missing)
             return infos, []
 

@@ -1,4 +1,4 @@
-"""What planning needs to be told, beside what `jsclient.arrow.settings` names."""
+"""The settings for planning, in addition to those in `jsclient.arrow.settings`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from jsclient.arrow.settings import Settings
 
 
 class PlanSettings(Settings, Protocol):
-    """Which streams are read; `stream` is the text that says it, for errors."""
+    """The streams to read. For errors, `stream` is the text of the option."""
 
     @property
     def stream_names(self) -> tuple[str, ...]:
-        """Those that are named, each once."""
+        """The streams that the option names, each once."""
 
     @property
     def stream_patterns(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """partitionBy=subject: all messages of a subject in one task, in order.
 
-A subject belongs to the bucket crc32(subject) mod k, so the plan of a replay is the same. The server filters where
-that is possible (2.10, up to 10,000 subjects in the stream), by one consumer for 1,000 of them; otherwise every task
-reads the whole range and keeps its bucket.
+A subject belongs to the bucket crc32(subject) mod k, so the plan of a replay is the same. If possible (2.10, up to
+10,000 subjects in the stream), the server filters, with one consumer for 1,000 of them. Otherwise every task reads the
+complete range and keeps its bucket.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPLACED: Final = "\ufffd"
 
 
 def by_subject(access: PlanningAccess, whole: Range, parts: int) -> list[Range]:
-    """One range per bucket over the whole of the plan; a bucket without subjects is an empty range."""
+    """One range per bucket over the complete plan; a bucket without subjects is an empty range."""
     buckets = _listed(access, parts, whole.filters)
     if buckets is not None and access.capabilities.at_least((2, 10)):
         # Every message of [start, end) is already stored, so no subject of it can be missing in the list.
@@ -34,8 +34,8 @@ def by_subject(access: PlanningAccess, whole: Range, parts: int) -> list[Range]:
 
 
 def _listed(access: PlanningAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
-    """The subjects of the stream by bucket; None when there are too many to list, or one that is no plain subject (as a
-    filter, a message on `>` would bring all the others into its bucket)."""
+    """The subjects of the stream by bucket. None if there are too many to list, or if one is not a plain subject. For
+    example, a message on `>` would, as a filter, bring all others into its bucket."""
     names: set[str] = set()
     for subject in filters or (">",):
         operation = f"STREAM.INFO.{access.stream}"
@@ -51,7 +51,7 @@ def _listed(access: PlanningAccess, parts: int, filters: tuple[str, ...]) -> lis
 
 def _is_plain(subject: str) -> bool:
     if REPLACED in subject:
-        return False  # of bytes that are no UTF-8 the server does not say which they are
+        return False  # the server replaces bytes that are not UTF-8, so the client cannot know them
     try:
         checks.subject(subject)
     except InvalidSubject:

@@ -1,8 +1,8 @@
-"""How many messages that a query wants lie in which part of a stream: what its batches and partitions are planned by.
+"""The number of wanted messages in each part of a stream, from which batches and partitions are planned.
 
-The server says how many match from a sequence on (`PlanningAccess.pending_from`); each such question is a probe. What
-they say decides how much is read at a time and by which task, never what is read: messages that come or go meanwhile
-make a plan uneven, not wrong.
+The server gives the number of matching messages from a sequence on (`PlanningAccess.pending_from`). Each such request
+is a probe. Probes decide how much is read at a time and by which task, but never which messages are read. If messages
+come or go meanwhile, a plan becomes uneven, not wrong.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from jsclient.arrow.ranges import StreamState
     from jsclient.planning.access import PlanningAccess
 
-PROBES: Final = 6  # for the end of a batch, and as many again for the partitions
-CLOSE_ENOUGH: Final = 0.95  # of the limit of a trigger
-AIM: Final = 0.98  # of the way to it: what overshoots costs another probe
-UNEVEN: Final = 0.2  # a half of a part that has so much more or less than the other shows that messages lie unevenly
+PROBES: Final = 6  # For the end of a batch, and another 6 for the partitions.
+CLOSE_ENOUGH: Final = 0.95  # Of the limit of a trigger.
+AIM: Final = 0.98  # Of the way to it, because overshooting costs another probe.
+UNEVEN: Final = 0.2  # If one half of a part has so much more or less than the other, messages lie unevenly.
 
 Passed = Callable[[int], tuple[int, "int | None"]]
-"""seq -> (the messages that match from there on, the sequence of the first of them)."""
+"""seq -> (the number of matching messages from there on, the sequence of the first of them)."""
 
 
 def survey_of(access: PlanningAccess, state: StreamState, first: int, end: int, worth: int) -> Survey:
-    """What there is to read in [first, end), counted where holes or filters make it less than the sequences.
+    """The messages in [first, end), counted if holes or filters make them fewer than the sequences.
 
-    Up to `worth` sequences nothing is asked: whatever is in there would be read at once, by one task.
+    Up to `worth` sequences it makes no probe, because one task would read all of them in one go.
     """
     filters = access.options.subjects
     dense = state.messages == state.end - state.first and not filters
@@ -49,12 +49,12 @@ def survey_of(access: PlanningAccess, state: StreamState, first: int, end: int, 
 class Survey:
     """The messages of [first, end), known at some points. `first` is a message itself.
 
-    Without `pending` every sequence counts as a message, which is right where there are no holes and no filters, and
-    good enough where it would not pay to ask.
+    Without `pending` every sequence counts as a message. This is right without holes and filters, and good enough if
+    asking would not pay.
     """
 
     def __init__(self, first: int, end: int, pending: Passed | None = None, behind: int = 0) -> None:
-        """`behind`: how many messages match from `end` on."""
+        """`behind` is the number of matching messages from `end` on."""
         self.first = first
         self._pending = pending
         self._from_first = 0
@@ -90,12 +90,12 @@ class Survey:
             insort(self._points, (seq, passed))
 
     def reach(self, most: int) -> int:
-        """Where a batch of at most `most` messages ends, and of not much less; one message at least."""
+        """The end of a batch of at most `most` messages, and not much fewer; one message at least."""
         if self.messages <= most:
             return self.end
         if self._pending is None or self.messages == self.end - self.first:
             return self.first + max(1, most)
-        guess = best = self.first + max(1, most)  # never more than that many
+        guess = best = self.first + max(1, most)  # never more messages than that
         low, high = (self.first, 0), self._points[-1]
         for _ in range(PROBES):
             passed, following = self._probe(guess)
@@ -109,13 +109,13 @@ class Survey:
             share = AIM * missing / max(1, high[1] - low[1])
             guess = max(low[0] + missing, low[0] + int((high[0] - low[0]) * share))
             if guess >= high[0]:
-                guess = (low[0] + high[0]) // 2  # what is known is older than what is there
+                guess = (low[0] + high[0]) // 2  # the known points are older than the present messages
             if guess <= best:
                 break
         return best
 
     def passed(self, end: int) -> int:
-        """The messages before `end`, as far as is known."""
+        """The number of messages before `end`, estimated from the known points."""
         at = bisect_right(self._points, (end, self._points[-1][1]))
         if at >= len(self._points):
             return self.messages
@@ -123,9 +123,9 @@ class Survey:
         return before + (after - before) * (end - low) // max(1, high - low)
 
     def cuts(self, end: int, parts: int) -> tuple[int, ...]:
-        """The inner boundaries of `parts` partitions of [first, end) with about as many messages each.
+        """The inner boundaries of `parts` partitions of [first, end) with about the same number of messages.
 
-        Empty where cutting evenly by sequences does as well.
+        Empty if cutting evenly by sequences does as well.
         """
         total = self.passed(end)
         if parts < 2 or self._pending is None or total >= end - self.first:
@@ -137,13 +137,13 @@ class Survey:
         for number in range(1, parts):
             seq = self._where(total * number // parts)
             found.append(max(seq, (found[-1] if found else self.first) + 1))
-        # There are at least as many sequences as parts, so the last boundaries can give way.
+        # There are no fewer sequences than parts, so the last boundaries can give way.
         for at in range(parts - 2, -1, -1):
             found[at] = min(found[at], end - (parts - 1 - at))
         return tuple(found)
 
     def _look_within(self, end: int, enough: float) -> None:
-        """Probe in the middle of the parts with most messages, as long as these lie unevenly."""
+        """Probe in the middle of the parts with most messages, as long as they lie unevenly."""
         even: set[int] = set()
         for _ in range(PROBES):
             points = [point for point in self._points if point[0] < end] + [(end, self.passed(end))]
@@ -161,7 +161,7 @@ class Survey:
                 even |= {low, middle}
 
     def _is_even(self, end: int, total: int) -> bool:
-        """Whether no point is far from where it would be if messages lay evenly."""
+        """True if every point is close to its place for evenly distributed messages."""
         span = end - self.first
         return all(
             abs(passed - total * (seq - self.first) / span) <= UNEVEN * total / 2
@@ -170,7 +170,7 @@ class Survey:
         )
 
     def _where(self, passed: int) -> int:
-        """The sequence before which about `passed` messages lie."""
+        """The sequence with about `passed` messages before it."""
         at = bisect_left([count for _, count in self._points], passed)
         (high, after), (low, before) = self._points[at], self._points[max(0, at - 1)]
         return high if after == before else low + -(-(high - low) * (passed - before) // (after - before))

@@ -1,4 +1,4 @@
-"""What a client says to the server about a delivered message: the bodies of acks, and of naks with their delay."""
+"""The bodies of a client's answers to a delivered message: acks, and naks with their delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEXT: Final = b"+NXT"
 
 
 def nak_body(delay: float | dt.timedelta | None) -> bytes:
-    """The body of a nak; with a delay it is JSON, in nanoseconds."""
+    """The body of a nak. With a delay it is JSON, and the delay is in nanoseconds."""
     if delay is None:
         return NAK
     if not 0 <= seconds_of(delay) < FOREVER:

@@ -1,7 +1,8 @@
-"""Batched direct gets (server 2.11) for those who take the messages of an answer in chunks.
+"""Batched direct gets (server 2.11) for callers that take the messages of an answer in chunks.
 
-The reader thread hands over what one read from the socket brought: one queue operation a chunk, and no object a message
-but the message itself. `batch_get` is the same for those who take messages one by one.
+The reader thread hands over the messages of one read from the socket. This needs one queue operation for each chunk,
+and no object for a message other than the message itself. `batch_get` is the same for callers that take single
+messages.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Lost(Exception):
-    """A message of an answer did not arrive. They are plain messages: a broken route of a cluster loses some of them
-    without a sign on our link."""
+    """A message of an answer did not arrive. The messages of an answer are plain messages, and a broken route of a
+    cluster can lose some of them without a sign on our link."""
 
 
 def check_follows(named: int | None, previous: int) -> None:
-    """Each message, and the one at the end, names the sequence of the message sent before it; the first one says 0."""
+    """Each message, and the one at the end, names the sequence of the message sent before it; the first one has 0."""
     if named is not None and named != previous:
         raise Lost(f"after {previous} came what follows {named}")
 
@@ -39,21 +40,21 @@ def check_follows(named: int | None, previous: int) -> None:
 class Parts(msgspec.Struct, gc=False):
     """One message of an answer, taken apart."""
 
-    stream: bytes  # what answered: the stream asked for, or a mirror of it
+    stream: bytes  # the stream that answered: the one asked for, or a mirror of it
     subject: bytes
     sequence: int
     time: bytes
     pending: int | None
     previous: int | None  # sequence of the message before it in the same answer, 0 for the first; only in batches
-    headers: bytes | None  # those that were stored
+    headers: bytes | None  # the headers that were stored
 
 
 class Answered(NamedTuple):
-    """What is there of an answer."""
+    """The part of an answer that has arrived."""
 
     messages: list[Msg]
     parts: list[Parts]  # of each message
-    end: Msg | None  # the status behind the last message; None: more comes
+    end: Msg | None  # the status behind the last message; None if more is to come
 
 
 class AnswerSink(MessageSink):
@@ -83,7 +84,7 @@ class AnswerSink(MessageSink):
 
 
 class BatchGets:
-    """Batched direct gets of one stream, one after the other. For one thread; to be closed."""
+    """Batched direct gets of one stream, one at a time. For one thread; to be closed."""
 
     def __init__(self, api: Api, stream: str) -> None:
         self._engine = engine_of(api.nc)
@@ -95,13 +96,13 @@ class BatchGets:
         self._previous = 0  # sequence of the last message of the answer
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Ask for a batch; nobody wants the rest of the answer before any more."""
+        """Ask for a batch; the rest of the answer before is not wanted any more."""
         reply = f"{self._inbox}.{new_token().decode()}"
         self._engine.post_at_once(Unkept(self._engine.encode(self._subject, model_base.encode(request), reply=reply)))
         self._reply, self._previous = reply.encode(), 0
 
     def next(self, silence: float) -> Answered:
-        """What comes next of the answer. Raises RequestTimeout after so many seconds in which nothing came, Lost,
+        """The next part of the answer. Raises RequestTimeout after `silence` seconds without a message, Lost,
         ConnectionLost, and ValueError for a message without the headers of a direct get."""
         while True:
             item = self._sink.next(silence)
@@ -130,7 +131,7 @@ class BatchGets:
         self._subscription.close()
 
 
-# The headers that the server puts behind the stored ones, in this order (2.9 to 2.15); the last two only in batches.
+# The headers that the server appends to the stored ones, in this order (2.9 to 2.15); the last two only in batches.
 # Headers of the same names that were stored with the message (republished or forged ones) come first and stay.
 _FIELDS = (
     rb"Nats-Stream: ?([^\r]*)\r\n"
@@ -143,7 +144,7 @@ _FIELDS = (
 )
 _OWN = re.compile(rb"\r\n" + _FIELDS)
 _CUT = re.compile(_FIELDS)
-"""Behind a stored block without its end: the server cuts two bytes off, so the last stored line is not whole."""
+"""Behind a stored block without its end: the server cuts two bytes off, so the last stored line is incomplete."""
 _STREAM: Final = header_names.STREAM.encode()
 _SUBJECT: Final = header_names.SUBJECT.encode()
 _SEQUENCE: Final = header_names.SEQUENCE.encode()
@@ -157,7 +158,7 @@ EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
 
 
 def parts_of(message: protocol.Msg) -> Parts:
-    """Take the server's own headers off; ValueError when they are not there."""
+    """Remove the server's own headers; ValueError if they are missing."""
     block = message.raw_headers or b""
     found = _OWN.match(block, 8) or _OWN.search(block)
     if found is not None:
@@ -180,7 +181,7 @@ def parts_of(message: protocol.Msg) -> Parts:
 
 
 def _parts_in_any_order(block: bytes) -> Parts:
-    """The same for another order of the headers: a server of the future may add or move some."""
+    """The same for another order of the headers: a future server may add or move some."""
     values: dict[bytes, bytes] = {}
     rest: list[bytes] = []
     for line in reversed(block.split(b"\r\n")[1:]):

@@ -1,4 +1,4 @@
-"""Reading many stored messages with one request (server 2.11, direct gets), or one by one where that does not exist."""
+"""Reading many stored messages with one request (server 2.11, direct gets), or one by one on other servers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ TOO_MANY_RESULTS: Final = 413
 
 NONE_FOUND: Final = 404
 NO_RESULTS: Final = "No Results"
-"""The server's words if nothing matches; it also ends an answer with 404 if a message has gone meanwhile."""
+"""The server's words if no message matches; it also ends an answer with 404 if a message has gone meanwhile."""
 
 PART: Final = 500
 PART_BYTES: Final = 8 << 20
-"""Messages and bytes of one server answer at most; it is read whole before its messages are handed out."""
+"""Messages and bytes of one server answer at most; an answer is read completely before its messages are handed out."""
 
 
 ATTEMPTS: Final = 4
@@ -59,7 +59,7 @@ def get_batch(
     max_bytes: int | None,
     timeout: Timeout,
 ) -> Iterator[RawStreamMsg]:
-    """See Stream.get_batch; arguments are checked at the call, not at the first message."""
+    """See Stream.get_batch; the call checks its arguments immediately, not at the first message."""
     if names.whole(batch, "batch") < 1:
         raise ConfigError(f"batch must be 1 or more, got {batch}")
     if seq is not None and start_time is not None:
@@ -107,7 +107,7 @@ def _one_by_one_since(
 
 
 def serves_many(stream: Stream, timeout: Timeout = DEFAULT) -> bool:
-    """Whether the server answers batched direct gets on this stream."""
+    """True if the server answers batched direct gets on this stream."""
     deadline = Deadline.of(timeout, stream.js.api.timeout)
     if stream.cached_info is None and stream.js.direct_get is None:
         stream.info(timeout=deadline)
@@ -115,7 +115,7 @@ def serves_many(stream: Stream, timeout: Timeout = DEFAULT) -> bool:
 
 
 def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: Timeout) -> Iterator[RawStreamMsg]:
-    """Requests for parts until `left` messages came (None: all) or the stream has no more."""
+    """Requests for parts until `left` messages came (None for all) or the stream has no more."""
     request = {"max_bytes": PART_BYTES, **begin}
     while left is None or left > 0:
         request["batch"] = PART if left is None else min(left, PART)
@@ -136,9 +136,9 @@ def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: T
 
 
 def _part(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tuple[list[RawStreamMsg], Msg]:
-    """All messages of one part, and the message that ended it. The timeout is for all of that.
+    """All messages of one part, and the message that ended it. The timeout covers all attempts.
 
-    A part of which something is lost is thrown away and asked for again: nothing of it has been handed out.
+    If a message of a part is lost, the part is discarded and requested again. No message of it has been handed out.
     """
     deadline = Deadline.of(timeout, stream.js.api.timeout)
     for _ in range(ATTEMPTS):
@@ -175,7 +175,7 @@ def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tu
 
 
 def _check_end(answer: Msg, stream: str) -> None:
-    """Return if a status means that the server has sent all it wanted to; raise what it means otherwise."""
+    """Return if a status means that the server has sent all it wanted to; otherwise raise the error it means."""
     code = answer.status.code if answer.status else 0
     if code == TOO_MANY_RESULTS:
         raise _TooManyError
@@ -220,7 +220,7 @@ def get_last(
         bound["up_to_seq"] = up_to_seq
     if up_to_time is not None:
         bound["up_to_time"] = model_base.format_time(model_base.as_timestamp(up_to_time, "up_to_time"))
-    # Read subject by subject it is one call of many requests: a timeout that was given bounds it as a whole.
+    # Read subject by subject it is one call of many requests, so a timeout that was given bounds all of it.
     whole = timeout if timeout is DEFAULT else Deadline.of(timeout, None)
     if serves_many(stream, whole):
         return _last_by_request(stream, subjects, bound, timeout)
@@ -230,9 +230,9 @@ def get_last(
 
 
 def get_last_together(stream: Stream, subjects: list[str], deadline: Deadline) -> list[RawStreamMsg] | None:
-    """The newest message of each subject in one answer, so as the stream was at one sequence. At most `MAX_SUBJECTS`.
+    """The newest message of each subject in one answer, as the stream was at one sequence. At most `MAX_SUBJECTS`.
 
-    None: a message was replaced while the server answered, so ask again. Raises ConfigError if one answer cannot hold
+    None if a message was replaced while the server answered, so ask again. Raises ConfigError if one answer cannot hold
     the messages.
     """
     messages, end = _part(stream, {"multi_last": subjects, "batch": len(subjects)}, deadline)
@@ -252,7 +252,7 @@ def _last_by_request(
     except _TooManyError:
         pass
     # Too many for one answer: ask for the subjects first, and then for parts of them. The order of the stream is
-    # restored at the end; the parts are bound to one sequence so that together they are one state.
+    # restored at the end. The parts are bound to one sequence, so together they are one state.
     if not bound:
         bound = {"up_to_seq": stream.info(timeout=timeout).state.last_seq}
     found: list[RawStreamMsg] = []
@@ -266,7 +266,7 @@ def _last_by_request(
 def _matching(stream: Stream, subjects: list[str], timeout: Timeout) -> list[str]:
     """The subjects of stored messages that match any of the filters, each once.
 
-    Raises InvalidSubject if somebody stored a message on a subject with a wildcard in it: asked for by that name, the
+    Raises InvalidSubject if someone stored a message on a subject with a wildcard in it. If asked for that name, the
     server would answer with other messages.
     """
     found: dict[str, None] = {}
@@ -277,7 +277,7 @@ def _matching(stream: Stream, subjects: list[str], timeout: Timeout) -> list[str
 
 
 def _last_by_subject(stream: Stream, subjects: list[str], timeout: Timeout) -> list[RawStreamMsg]:
-    """One get for each subject, sorted by sequence; what is deleted meanwhile is left out."""
+    """One get for each subject, sorted by sequence; messages deleted meanwhile are left out."""
     found = []
     for subject in _matching(stream, subjects, timeout):
         try:

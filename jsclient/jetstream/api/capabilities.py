@@ -1,8 +1,8 @@
-"""What the server can do, so that nothing it would ignore in silence is sent to it.
+"""The abilities of the server. The client sends nothing that the server would silently ignore.
 
-A server drops configuration fields that it does not know: a consumer with `filter_subjects` on a 2.9 server
-delivers everything. Two nets: what needs a newer server is refused before sending, as far as the level is known;
-and the configuration that comes back is compared with the one that was sent.
+A server drops configuration fields that it does not know. For example, a consumer with `filter_subjects` on a 2.9
+server delivers everything. Two checks prevent this. The client refuses settings that need a newer server before
+sending, as far as it knows the level. And it compares the configuration that comes back with the one that it sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Version = tuple[int, int]
 
 LEVELS: Final[dict[Version, int]] = {(2, 11): 1, (2, 12): 2, (2, 14): 4, (2, 15): 5}
-"""API level by release; levels are counted since 2.11, 0 is any server before."""
+"""API level by release. Levels begin with 2.11; 0 is any server before."""
 
 STREAM_FIELDS: Final[dict[str, Version]] = {
     "compression": (2, 10),
@@ -69,16 +69,16 @@ OPERATIONS: Final[dict[str, Version]] = {
 """Operations that an older server ignores or does not answer at all."""
 
 ASK_AGAIN: Final = 10.0
-"""Seconds after which a level that nobody told is asked for again."""
+"""Seconds after which the client asks again for a level that it did not learn."""
 
-# These values mean the same as not setting the field; a server that does not know the field does just that.
+# These values mean the same as an unset field, and a server that does not know the field treats it as unset.
 _NEUTRAL: Final[tuple[Any, ...]] = (None, False, 0, "", [], {}, "none", "default")
 
 
 class Capabilities:
-    """The level of the JetStream side behind an Api; asked once for each server the connection has been on.
+    """The level of the JetStream side behind an Api. The client asks once for each server of the connection.
 
-    Thread-safe: two threads may ask at the same time, which costs one request too many.
+    Thread-safe. Two threads can ask at the same time, which costs one additional request.
     """
 
     def __init__(self, api: Api) -> None:
@@ -87,7 +87,7 @@ class Capabilities:
         self._failed_at = float("inf")
 
     def level(self, timeout: Timeout = DEFAULT) -> int | None:
-        """The API level; None when the account must not ask, or nobody answers."""
+        """The API level; None if the account has no permission to ask, or no server answers."""
         info = self._api.nc.server_info
         here = (info.server_id, info.client_id)
         asked, level = self._known
@@ -107,7 +107,7 @@ class Capabilities:
         return None
 
     def publish_level(self, timeout: Timeout = DEFAULT) -> int:
-        """The level for headers of published messages; where it cannot be asked, that of the connected server."""
+        """The level for headers of published messages. If it is not available, the level of the connected server."""
         level = self.level(timeout)
         return self._api.nc.server_info.api_lvl if level is None else level
 
@@ -116,9 +116,9 @@ class Capabilities:
         self._known = (None, None)
 
     def at_least(self, version: Version, timeout: Timeout = DEFAULT) -> bool | None:
-        """Whether the JetStream side is that release or later; None when it cannot be known."""
-        # Levels begin with 2.11. Before, the release of the server at the other end of the connection has to do,
-        # which says nothing about a stream behind a domain or an import.
+        """True if the JetStream side is that release or later; None if the client cannot find out."""
+        # Levels begin with 2.11. Before, the client uses the release of the server at the other end of the connection,
+        # which means nothing for a stream behind a domain or an import.
         server = self._api.nc.server_info
         if version < (2, 11) and self._api.prefix == "$JS.API." and server.jetstream:
             return parse_version(server.version)[:2] >= version
@@ -130,7 +130,7 @@ class Capabilities:
         return True if level >= 1 else None
 
     def require(self, what: str, version: Version, timeout: Timeout = DEFAULT) -> None:
-        """Raise NotSupported when it is known that the server is older."""
+        """Raise NotSupported if the server is certainly older."""
         if self.at_least(version, timeout) is False:
             raise self.not_supported(what, version)
 
@@ -143,12 +143,12 @@ class Capabilities:
     # --- configurations -------------------------------------------------------------------------------------
 
     def check_config(self, config: StreamConfig | ConsumerConfig, timeout: Timeout = DEFAULT) -> None:
-        """Before sending: refuse fields that the server is known not to know."""
+        """Before sending: refuse fields that the server certainly does not have."""
         for name, version in needed(config):
             self.require(f"{type(config).__name__}.{name}", version, timeout)
 
     def check_echo(self, sent: StreamConfig | ConsumerConfig, echo: Any, done: str) -> None:
-        """After the answer: refuse to go on when fields that were sent are missing in what the server keeps."""
+        """After the answer: raise NotSupported if the server did not keep fields that were sent."""
         unknown = sorted(set(unknown_names(sent)) - set(unknown_names(echo)))
         if unknown:
             raise NotSupported(
@@ -190,6 +190,6 @@ def _set(config: Any, fields: dict[str, Version], prefix: str) -> Iterator[tuple
 
 
 def server_at_least(connection: Connection, release: tuple[int, int, int]) -> bool:
-    """Whether the server that we are connected to is so new; a build without a number is newer than any."""
+    """True if the connected server has this release or a later one; a build without a number is newer than any."""
     version = connection.server_info.version_tuple
     return version == (0, 0, 0) or version >= release

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
-    """The configuration that a call was given: as an object, or as its fields."""
+    """The configuration of a call that was given either an object or its fields."""
     if config is None:
         try:
             return kind(**fields)
@@ -41,7 +41,7 @@ def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
 class StreamConfigDict(TypedDict, total=False):
     """The fields of StreamConfig.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `StreamConfig`.
     """
@@ -90,7 +90,7 @@ class StreamConfigDict(TypedDict, total=False):
 class ConsumerConfigDict(TypedDict, total=False):
     """The fields of ConsumerConfig.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `ConsumerConfig`.
     """

@@ -25,7 +25,7 @@ Action = Literal["create", "update", ""]
 
 
 def named(config: ConsumerConfig) -> ConsumerConfig:
-    """The configuration with a name: generated here, so that a create that is repeated makes no second consumer."""
+    """The configuration with a name. It is generated here, so a repeated create makes no second consumer."""
     return config if config.effective_name else config.replace(name=names.new_name())
 
 
@@ -40,7 +40,7 @@ def put(
     drop_unknown: bool = False,
     every: float = 0.0,
 ) -> ConsumerInfo:
-    """Create ("create"), change ("update") or either (""); `every`: see `Api.request`."""
+    """Create ("create"), change ("update") or either (""). For `every`, see `Api.request`."""
     names.check_stream(stream)
     deadline = Deadline.of(timeout, js.api.timeout)
     config = named(config)
@@ -70,7 +70,7 @@ def put(
 
 
 def clean(config: ConsumerConfig) -> ConsumerConfig:
-    """Without the metadata that servers add by themselves."""
+    """Without the metadata that servers add automatically."""
     metadata = user_metadata(config.metadata)
     return config if metadata == config.metadata else config.replace(metadata=metadata)
 
@@ -80,7 +80,7 @@ def _emulate_action(
 ) -> ConsumerInfo | None:
     """Servers before 2.10 ignore `action`: a create would change an existing consumer, an update would create one.
 
-    Between the question and the request somebody else may create or delete it; only a newer server can exclude that.
+    Between the question and the request another client may create or delete it; only a newer server can exclude that.
     """
     try:
         existing = info(js, stream, config.effective_name or "", timeout=timeout)
@@ -96,7 +96,7 @@ def _emulate_action(
 
 
 def same(wanted: ConsumerConfig, existing: ConsumerConfig) -> bool:
-    """Whether everything that is set in `wanted` is so in `existing` (names and our defaults aside)."""
+    """True if everything that is set in `wanted` is so in `existing` (apart from names and our defaults)."""
     for field in msgspec.structs.fields(ConsumerConfig):
         value = getattr(wanted, field.name)
         if field.name in ("name", "extra", "metadata") or value is None:
@@ -118,7 +118,7 @@ def delete(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT)
 
 
 def delete_soon(api: Api, stream: str, name: str) -> None:
-    """Best effort and without waiting; what is missed the server removes after inactive_threshold."""
+    """Best effort and without waiting; the server removes a missed consumer after inactive_threshold."""
     engine = engine_of(api.nc)
     try:
         subject = api.subject(f"CONSUMER.DELETE.{stream}.{name}")
@@ -139,7 +139,7 @@ def consumer_infos(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) ->
 def pause(
     js: JetStream, stream: str, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
 ) -> PauseState:
-    """Stop delivery until a point in time, or for so many seconds by this machine's clock."""
+    """Stop delivery until a point in time, or for a number of seconds by this machine's clock."""
     if not isinstance(until, dt.datetime):
         seconds = model_base.as_duration(until, "until")
         if seconds < 0:
@@ -182,7 +182,7 @@ def step_down(js: JetStream, stream: str, name: str, to: str | None, *, timeout:
 
 
 def reset(js: JetStream, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
-    """Back to `seq` of the stream, or to the message after the ack floor; `reset_seq` of the answer tells where."""
+    """Back to `seq` of the stream, or to the message after the ack floor; `reset_seq` of the answer has the place."""
     operation = f"CONSUMER.RESET.{names.check_stream(stream)}.{names.check_consumer(name)}"
     if seq is not None and seq < 1:
         raise ConfigError(f"seq must be 1 or more, or None for the ack floor; got {seq}")

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from jsclient.protocol import Headers, MalformedHeaders
 
-# --- publishing: asked by the client ------------------------------------------------------------------------
+# --- publishing: set by the client --------------------------------------------------------------------------
 MSG_ID: Final = "Nats-Msg-Id"
 EXPECTED_STREAM: Final = "Nats-Expected-Stream"
 EXPECTED_LAST_SEQ: Final = "Nats-Expected-Last-Sequence"
@@ -80,10 +80,10 @@ class HasHeaders(Protocol):
 
 
 def readable(message: HasHeaders) -> Headers:
-    """The headers as the library itself looks into them; none where they cannot be read.
+    """The headers as the library itself looks into them; empty if they cannot be read.
 
-    The server passes on what a publisher sent as headers unread. A block that is broken is an error for the caller
-    that asks the message for its headers, and no reason to stop reading a stream.
+    The server passes on a publisher's headers unread. A broken block is an error for the caller that asks the message
+    for its headers, but not a reason to stop reading a stream.
     """
     try:
         return message.headers

@@ -24,7 +24,7 @@ LOOK_AGAIN: Final = 0.1
 def step_down(
     js: JetStream, of: str, what: str, look: Callable[[Deadline], Info], to: str | None, deadline: Deadline
 ) -> Info:
-    """Ask the leader to stop leading. `of`: "STREAM.name" or "CONSUMER.stream.name"; `look` reads the info."""
+    """Ask the leader to stop leading. `of` is "STREAM.name" or "CONSUMER.stream.name"; `look` reads the info."""
     before = _cluster(look(deadline), what)
     if not before.replicas:
         raise ConfigError(f"{what} has one replica, so no other server can lead it")
@@ -49,7 +49,7 @@ def step_down(
 def remove_peer(
     js: JetStream, stream: str, peer: str, look: Callable[[Deadline], StreamInfo], deadline: Deadline
 ) -> StreamInfo:
-    """Take a server out of those that hold the stream."""
+    """Remove a server from the servers that hold the stream."""
     what = f"stream {stream!r}"
     before = _cluster(look(deadline), what)
     if not before.replicas:
@@ -77,7 +77,7 @@ def _members(cluster: ClusterInfo) -> list[str]:
 def _until(
     done: Callable[[ClusterInfo], bool], look: Callable[[Deadline], Info], deadline: Deadline, text: str
 ) -> Info:
-    """Look until it is done. While a leader is elected nobody may answer."""
+    """Look until it is done. During an election the servers may stay silent."""
     while not deadline.expired():
         try:
             info = look(Deadline(deadline.at_most(1.0)))

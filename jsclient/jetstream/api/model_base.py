@@ -1,9 +1,9 @@
-"""What all JetStream models share: seconds <-> ns, time stamps, encoding what was set, and unknown fields.
+"""The common base of all JetStream models: seconds <-> ns, time stamps, encoding of set fields, and unknown fields.
 
-`Duration` and `Timestamp` are what a model holds at run time; for a type checker, and in practice, they are
-`float` seconds and `datetime`. `Seconds` is a duration that the application may also set as a timedelta. All remember
-what the server sent exactly, so that a configuration that was read, changed in one field and sent back is the same in
-all others.
+At run time a model holds `Duration` and `Timestamp`. For a type checker, and in practice, they are `float` seconds and
+`datetime`. `Seconds` is a duration that the application may also set as a timedelta. All remember exactly the value
+that the server sent. So you can read a configuration, change one field and send it back, and all other fields are the
+same.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d
 
 
 def parse_time(text: str) -> dt.datetime:
-    """An RFC 3339 time of the server as an aware datetime; nanoseconds are cut to microseconds, never rounded up."""
+    """An RFC 3339 time of the server as an aware datetime. Nanoseconds are cut to microseconds, never rounded up."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         raise ValueError(f"not an RFC 3339 time: {text!r}")
@@ -76,7 +76,7 @@ def format_time(value: dt.datetime) -> str:
 
 
 def as_timestamp(value: dt.datetime, name: str = "time") -> dt.datetime:
-    """Check that a datetime of the user has a time zone; naive ones would be read in the wrong one in silence."""
+    """Check that a user's datetime has a time zone; a naive one would silently be read in the wrong zone."""
     if isinstance(value, Timestamp) and not TYPE_CHECKING:
         return value
     if not isinstance(value, dt.datetime):
@@ -104,7 +104,7 @@ def as_duration(value: Any, name: str) -> float:
 
 
 class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """Base of the wire models: keyword-only, immutable, and only what was set is sent.
+    """Base of the wire models: keyword-only, immutable, and only set fields are sent.
 
     Change a field with `config.replace(max_msgs=10)`.
     """
@@ -137,17 +137,17 @@ class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_o
         return msgspec.structs.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that goes over the wire: durations as nanoseconds, only what is set."""
+        """The JSON object that goes over the wire: durations as nanoseconds, only fields that are set."""
         plain: dict[str, Any] = to_wire(self)
         return plain
 
 
 class OpenWire(Wire, kw_only=True, frozen=True):
-    """Base of what a newer server may say more about than this client knows: infos, and configurations with their
-    parts. What a configuration has in `extra` goes back to the server untouched.
+    """Base of models for which a newer server may have more fields: infos, and configurations with their parts. The
+    client sends the fields in `extra` of a configuration back to the server unchanged.
 
     Attributes:
-        extra: Fields of a newer server by their names on the wire, as they came; None when there are none.
+        extra: Fields of a newer server by their names on the wire, as they came. None if there are none.
     """
 
     extra: dict[str, Any] | None = None
@@ -196,7 +196,7 @@ def _encode_hook(value: Any) -> Any:
 
 
 def to_wire(value: Any) -> Any:
-    """A model, or a dict with models, as plain JSON types; what is not set (None) is left out."""
+    """A model, or a dict with models, as plain JSON types; unset fields (None) are left out."""
     plain = msgspec.to_builtins(value, enc_hook=_encode_hook)
     if isinstance(value, dict):
         for name, part in value.items():
@@ -208,7 +208,7 @@ def to_wire(value: Any) -> Any:
 
 
 def _spread(value: Wire, plain: dict[str, Any]) -> None:
-    """Put what a model keeps of fields that we do not know where it came from."""
+    """Put the unknown fields that a model keeps back in their places."""
     if isinstance(value, OpenWire) and value.extra:
         for name, part in plain.pop("extra").items():
             plain.setdefault(name, part)
@@ -227,7 +227,7 @@ def _spread(value: Wire, plain: dict[str, Any]) -> None:
 
 
 def unknown_names(value: Wire, prefix: str = "") -> Iterator[str]:
-    """Dotted names of all that a model keeps of fields that we do not know."""
+    """Dotted names of all unknown fields that a model keeps."""
     if isinstance(value, OpenWire):
         yield from (prefix + name for name in value.extra or ())
     for name, (kind, _) in kinds(type(value)).items():
@@ -241,7 +241,7 @@ def unknown_names(value: Wire, prefix: str = "") -> Iterator[str]:
 
 
 def without_unknown(value: W) -> W:
-    """A copy of a model that keeps nothing of fields that we do not know."""
+    """A copy of a model without the unknown fields."""
     changes: dict[str, Any] = {"extra": None} if isinstance(value, OpenWire) else {}
     for name, (kind, _) in kinds(type(value)).items():
         part = getattr(value, name)
@@ -255,7 +255,7 @@ def without_unknown(value: W) -> W:
 
 
 def encode(value: Any) -> bytes:
-    """The JSON body of a request: a model, a plain dict, or nothing. ConfigError for text that JSON cannot hold."""
+    """The JSON body of a request: a model, a plain dict, or empty. ConfigError for text that JSON cannot hold."""
     try:
         return b"" if value is None else msgspec.json.encode(to_wire(value))
     except UnicodeEncodeError as error:
@@ -307,7 +307,7 @@ def _keep_unknown(cls: type[Wire], plain: Any) -> None:
     if issubclass(cls, OpenWire):
         known = set(cls.__struct_fields__) - {"extra"}
         unknown = {name: plain.pop(name) for name in plain.keys() - known}
-        unknown.pop("type", None)  # the name of the answer, which every one has
+        unknown.pop("type", None)  # the name of the answer, which every answer has
         if unknown:
             plain["extra"] = unknown
     for name, (kind, inner) in kinds(cls).items():

@@ -1,4 +1,4 @@
-"""The wire models of JetStream: configurations, infos, acks. Streams and consumers have modules of their own."""
+"""The wire models of JetStream: configurations, infos, acks. Streams and consumers have separate modules."""
 
 from __future__ import annotations
 
@@ -103,14 +103,15 @@ __all__ = [
 class PubAck(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """The stream's answer to a publish.
 
-    `duplicate`: the message id was known, and `seq` is that of the first copy. `val`: the new value of a counter.
-    `batch` and `count`: id and size of a committed batch.
+    If `duplicate` is True, the stream had this message id already, and `seq` is the sequence of the first copy. `val`
+    is the new value of a counter. `batch` and `count` are the id and size of a committed batch.
 
     Attributes:
         stream: The stream that has stored it.
         seq: Its sequence there.
-        duplicate: True: the message id was known, nothing new was stored, and `seq` is that of the first copy.
-        domain: The JetStream domain of the stream; "" when it has none.
+        duplicate: True if the stream had this message id already. Nothing new was stored, and `seq` is the sequence of
+            the first copy.
+        domain: The JetStream domain of the stream, or "" without one.
         val: The new value of a counter, as text of any length.
         batch: Id of the batch that this ack ends.
         count: Messages in that batch.
@@ -126,14 +127,14 @@ class PubAck(msgspec.Struct, kw_only=True, frozen=True, gc=False):
 
 
 class RawStreamMsg(msgspec.Struct, kw_only=True, frozen=True):
-    """A message as it is stored: read by get_msg and its kin, not delivered by a consumer.
+    """A message as it is stored. You get it from methods such as `Stream.get_msg`, not from a consumer.
 
     Attributes:
         subject: The subject under which it is stored.
         seq: Its sequence in the stream.
         data: The payload.
-        time: When it was stored, by the server's clock (UTC); None where the server does not say it.
-        raw_headers: Its header block as bytes; None when it has none.
+        time: When it was stored, by the server's clock (UTC). None if the server does not send it.
+        raw_headers: Its header block as bytes, or None without headers.
         stream: The stream that holds it.
     """
 
@@ -146,21 +147,21 @@ class RawStreamMsg(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def headers(self) -> Headers:
-        """Its headers, empty when it has none; raises MalformedHeaders as `Msg.headers` does."""
+        """Its headers, empty if it has none; raises MalformedHeaders as `Msg.headers` does."""
         return headers_of(self.raw_headers)
 
 
 class AccountLimits(OpenWire, kw_only=True, frozen=True):
-    """Limits of an account (-1: none), or of one replica tier of it.
+    """Limits of an account, or of one of its replica tiers. A limit of -1 means that there is none.
 
     Attributes:
-        max_memory: Bytes of memory for all streams; -1: no limit.
-        max_storage: Bytes on disk for all streams; -1: no limit.
-        max_streams: Number of streams; -1: no limit.
-        max_consumers: Number of consumers; -1: no limit.
-        max_ack_pending: The largest max_ack_pending of a consumer; -1: no limit.
-        memory_max_stream_bytes: The largest stream in memory, in bytes; -1: no limit.
-        storage_max_stream_bytes: The largest stream on disk, in bytes; -1: no limit.
+        max_memory: Bytes of memory for all streams, or -1 without a limit.
+        max_storage: Bytes on disk for all streams, or -1 without a limit.
+        max_streams: Number of streams, or -1 without a limit.
+        max_consumers: Number of consumers, or -1 without a limit.
+        max_ack_pending: The largest max_ack_pending of a consumer, or -1 without a limit.
+        memory_max_stream_bytes: The largest stream in memory, in bytes, or -1 without a limit.
+        storage_max_stream_bytes: The largest stream on disk, in bytes, or -1 without a limit.
         max_bytes_required: Every stream must state max_bytes.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
@@ -186,7 +187,7 @@ class Tier(OpenWire, kw_only=True, frozen=True):
         reserved_storage: Bytes on disk that streams have reserved by max_bytes.
         streams: Number of streams.
         consumers: Number of consumers.
-        limits: What is allowed in this tier.
+        limits: The limits of this tier.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -201,13 +202,13 @@ class Tier(OpenWire, kw_only=True, frozen=True):
 
 
 class ApiStats(OpenWire, kw_only=True, frozen=True):
-    """Use of the API by the account; `level` is the API level of the JetStream side (0: server before 2.11).
+    """Use of the API by the account; `level` is the API level of the JetStream side (0 for a server before 2.11).
 
     Attributes:
-        level: API level of the servers; 0: older than 2.11.
+        level: API level of the servers, or 0 before 2.11.
         total: Requests so far.
         errors: Requests that were answered with an error.
-        inflight: Requests that are being served.
+        inflight: Requests in progress.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -219,7 +220,7 @@ class ApiStats(OpenWire, kw_only=True, frozen=True):
 
 
 class AccountInfo(OpenWire, kw_only=True, frozen=True):
-    """Use and limits of the account; `tiers` has one entry per replica count ("R1", "R3") where limits are tiered.
+    """Use and limits of the account. If limits are tiered, `tiers` has an entry per replica count ("R1", "R3").
 
     Attributes:
         memory: Bytes of memory in use.
@@ -228,10 +229,10 @@ class AccountInfo(OpenWire, kw_only=True, frozen=True):
         reserved_storage: Bytes on disk that streams have reserved by max_bytes.
         streams: Number of streams.
         consumers: Number of consumers.
-        limits: What is allowed.
-        domain: The JetStream domain; "" when there is none.
+        limits: The limits of the account.
+        domain: The JetStream domain, or "" without one.
         api: Use of the JetStream API.
-        tiers: Use and limits by replica count ("R1", "R3"), where limits are tiered.
+        tiers: Use and limits by replica count ("R1", "R3"), if limits are tiered.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """

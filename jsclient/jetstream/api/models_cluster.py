@@ -1,4 +1,4 @@
-"""The servers that hold a stream or consumer: those that do, those that shall, and what a change of them waits for."""
+"""The servers that hold a stream or consumer, those that should hold it, and the steps of a change between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Placement(OpenWire, kw_only=True, frozen=True):
     Attributes:
         cluster: Name of the cluster.
         tags: Tags that the servers must have.
-        preferred: Name of the server that shall lead (server 2.11).
+        preferred: Name of the server that should lead (server 2.11).
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -24,7 +24,7 @@ class Placement(OpenWire, kw_only=True, frozen=True):
 
 
 class PeerInfo(OpenWire, kw_only=True, frozen=True):
-    """A replica; `active` is seconds since it was heard of, `lag` how many operations it is behind.
+    """A replica. `active` is the seconds since its last contact, `lag` the number of operations that it is behind.
 
     Attributes:
         name: Name of the server.
@@ -50,7 +50,7 @@ class PeerInfo(OpenWire, kw_only=True, frozen=True):
 
 
 class DesiredPeerInfo(OpenWire, kw_only=True, frozen=True):
-    """A server that shall hold a stream or consumer (server 2.15).
+    """A server that should hold a stream or consumer (server 2.15).
 
     Attributes:
         name: Name of the server.
@@ -70,8 +70,8 @@ class DesiredClusterInfoOrigin(OpenWire, kw_only=True, frozen=True):
 
     Attributes:
         replicas: Number of replicas.
-        placement: Its placement; None if it had none.
-        retention: The retention of the stream; "" if it stays the same.
+        placement: Its placement, or None if it had none.
+        retention: The retention of the stream, or "" if it stays the same.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -87,7 +87,7 @@ class MigrationStatus:
     Values:
         META: The leader of the meta group must record the next step.
         MEMBERSHIP: The raft group must agree to a new member, or to the loss of one.
-        SNAPSHOT: The state must be written down first.
+        SNAPSHOT: The state must be written to a snapshot first.
         CATCHUP: New servers must receive what they lack.
         QUORUM: More servers must come online, or the raft group would lose its quorum.
         BLOCKED: A consumer of the stream, or the stream of the consumer, must move first.
@@ -109,7 +109,7 @@ class DesiredClusterInfoStatus(OpenWire, kw_only=True, frozen=True):
     Attributes:
         type: One of the words of MigrationStatus.
         description: The server's text.
-        err: The error that holds it up; "" if there is none.
+        err: The error that holds it up, or "" if there is none.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -120,14 +120,14 @@ class DesiredClusterInfoStatus(OpenWire, kw_only=True, frozen=True):
 
 
 class DesiredClusterInfo(OpenWire, kw_only=True, frozen=True):
-    """The servers that shall hold a stream or consumer, while a change of servers is under way (server 2.15).
+    """The servers that should hold a stream or consumer, while a change of servers is in progress (server 2.15).
 
     Attributes:
         created: When the change was requested (UTC).
         name: Name of the cluster.
         replicas: The servers.
         origin: The configuration before the change.
-        status: The step that the leader works on; None before the first one.
+        status: The step that the leader works on, or None before the first one.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -145,12 +145,12 @@ class ClusterInfo(OpenWire, kw_only=True, frozen=True):
     Attributes:
         name: Name of the cluster.
         raft_group: Name of the raft group.
-        leader: Name of the server that leads; "" while none does.
+        leader: Name of the server that leads, or "" while there is no leader.
         leader_since: Since when it leads (UTC).
         system_account: Replication runs in the system account.
         traffic_account: The account in which replication runs.
         replicas: The other servers that hold it.
-        desired: The servers that shall hold it; None unless a change of servers is under way (server 2.15).
+        desired: The servers that should hold it. None unless a change of servers is in progress (server 2.15).
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """

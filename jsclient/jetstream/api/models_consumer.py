@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jsclient.hints import Unpack
     from jsclient.jetstream.api.config_fields import ConsumerConfigDict
 
-# The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
+# The type checker knows the words of today. At run time they are any text, so a newer server's words decode.
 if TYPE_CHECKING:
     DeliverWord = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
     AckWord = Literal["explicit", "all", "none", "flow_control"]
@@ -32,12 +32,12 @@ else:
 
 
 class DeliverPolicy:
-    """Where a consumer begins.
+    """The position where a consumer begins.
 
     Values:
         ALL: With the first message that the stream holds.
         LAST: With the last message of the stream.
-        NEW: With what is stored from now on.
+        NEW: With messages that are stored from now on.
         BY_START_SEQUENCE: At `opt_start_seq`.
         BY_START_TIME: At `opt_start_time`.
         LAST_PER_SUBJECT: With the last message of each subject.
@@ -52,13 +52,13 @@ class DeliverPolicy:
 
 
 class AckPolicy:
-    """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: server 2.14, push.
+    """The acks that a consumer expects.
 
     Values:
-        EXPLICIT: Every message is acknowledged by itself.
+        EXPLICIT: Every message needs its own ack.
         ALL: An ack covers all messages before it, too.
         NONE: Messages count as handled when they are sent.
-        FLOW_CONTROL: Push: the answer to flow control acknowledges (server 2.14).
+        FLOW_CONTROL: For push consumers, the answer to flow control acknowledges (server 2.14).
     """
 
     EXPLICIT: Final = "explicit"
@@ -68,7 +68,7 @@ class AckPolicy:
 
 
 class ReplayPolicy:
-    """As fast as possible, or in the rhythm in which the messages came in.
+    """The speed of delivery: as fast as possible, or in the rhythm in which the messages came in.
 
     Values:
         INSTANT: As fast as the reader takes them.
@@ -80,7 +80,7 @@ class ReplayPolicy:
 
 
 class PriorityPolicy:
-    """How pulls of a priority group are served (server 2.11; prioritized 2.12).
+    """The way to serve the pulls of a priority group (server 2.11; prioritized 2.12).
 
     Values:
         NONE: All pulls are equal.
@@ -104,52 +104,53 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
-    """The configuration of a consumer; what is None is left to the server, except `ack_policy`.
+    """The configuration of a consumer. If a field is None, the server chooses, except for `ack_policy`.
 
     `ack_policy` is "explicit" unless set (the server's own default would be "none"). `ack_wait` (server default
     30 s), `backoff`, `inactive_threshold` (server default for ephemeral ones 5 s), `max_expires`, `idle_heartbeat`
     and `priority_timeout` are seconds. `deliver_subject`, `deliver_group`, `flow_control`, `idle_heartbeat` and
-    `rate_limit_bps` are for push consumers only. A setting of a newer server than the connected one is refused with
-    NotSupported, because it would be ignored there.
+    `rate_limit_bps` are for push consumers only. The client refuses a setting of a newer server than the connected one
+    with NotSupported, because the server would ignore it.
 
     Attributes:
-        name: Its name; without one, and without `durable_name`, the server makes one up.
-        durable_name: Its name, and it stays when nobody uses it.
+        name: Its name. Without a `name` and a `durable_name`, the client generates one.
+        durable_name: Its name, and the consumer stays when nobody uses it.
         description: Text for people.
-        deliver_policy: Where it begins: all, last, new, last_per_subject, by_start_sequence, by_start_time.
+        deliver_policy: The position where it begins, which is one of all, last, new, last_per_subject,
+            by_start_sequence and by_start_time.
         opt_start_seq: The first sequence, with by_start_sequence.
-        opt_start_time: The first point in time, with by_start_time; with a zone.
-        ack_policy: explicit: every message; all: an ack covers all before it; none: no acks; flow_control: push
-            (server 2.14).
+        opt_start_time: The first point in time, with by_start_time. It needs a time zone.
+        ack_policy: With explicit, every message needs an ack. With all, an ack covers all messages before it, too.
+            With none, nobody acknowledges. flow_control is for push consumers (server 2.14).
         ack_wait: Seconds without an ack after which a message is delivered again (server default 30).
-        max_deliver: Deliveries after which a message is given up; -1 without limit.
+        max_deliver: Deliveries after which a message is given up, or -1 without a limit.
         backoff: Seconds before each further delivery, instead of `ack_wait`.
-        filter_subject: Only messages of this subject; wildcards are allowed.
+        filter_subject: Only messages of this subject. Wildcards are allowed.
         filter_subjects: The same for several subjects (server 2.10).
-        replay_policy: instant, or original: at the pace at which the messages were stored.
-        rate_limit_bps: Push: at most so many bits per second.
+        replay_policy: instant, or original to deliver at the pace at which the messages were stored.
+        rate_limit_bps: The largest number of bits per second, for push consumers.
         sample_freq: Share of acks about which the server publishes an advisory, for example "10%".
-        max_waiting: Pull: at most so many pulls wait at the same time (server default 512).
-        max_ack_pending: At most so many messages without an ack; then delivery pauses (server default 1000).
-        flow_control: Push: the server waits for the client to keep up.
-        idle_heartbeat: Push: seconds of silence after which the server sends a sign of life.
+        max_waiting: The largest number of pulls that wait at the same time, for pull consumers (server default 512).
+        max_ack_pending: The largest number of messages without an ack. Then delivery pauses (server default 1000).
+        flow_control: For push consumers, the server waits for the client to keep up.
+        idle_heartbeat: Seconds of silence after which the server sends a sign of life, for push consumers.
         headers_only: Deliver headers and the payload's size, without the payload.
-        max_batch: Pull: the largest batch that one pull may ask for.
-        max_expires: Pull: the longest life of one pull, in seconds.
-        max_bytes: Pull: the most bytes that one pull may ask for.
-        deliver_subject: Push: where the server delivers.
-        deliver_group: Push: the queue group; its members share the messages.
+        max_batch: The largest batch of one pull, for pull consumers.
+        max_expires: The longest life of one pull in seconds, for pull consumers.
+        max_bytes: The most bytes of one pull, for pull consumers.
+        deliver_subject: The subject on which the server delivers, for push consumers.
+        deliver_group: The queue group, for push consumers. Its members share the messages.
         inactive_threshold: Seconds without a reader after which the consumer is removed (server default for ephemeral
             ones 5).
-        num_replicas: Replicas of its state; 0 or None: as the stream.
+        num_replicas: Replicas of its state. With 0 or None it has as many as the stream.
         mem_storage: Keep its state in memory.
         direct: Used by the server itself for mirrors and sources.
         sourcing: Used by newer servers for mirrors and sources, in place of `direct` (server 2.14).
-        metadata: Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's.
+        metadata: Keys and values for people and tools (server 2.10). Keys that begin with `_nats.` are the server's.
         pause_until: Deliver nothing before this point in time (server 2.11).
-        priority_groups: Names of its priority groups (server 2.11; one, today).
-        priority_policy: overflow, pinned_client (server 2.11) or prioritized (server 2.12): how readers of a group
-            share the messages.
+        priority_groups: Names of its priority groups (server 2.11). Today there can be one.
+        priority_policy: The way in which readers of a group share the messages, which is overflow, pinned_client
+            (server 2.11) or prioritized (server 2.12).
         priority_timeout: Seconds of silence after which a pinned reader loses its place (server 2.11).
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
@@ -202,7 +203,7 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
 
     @property
     def effective_name(self) -> str | None:
-        """The name under which the server knows the consumer; None when it is to be generated."""
+        """The name under which the server knows the consumer; None if it is still to be generated."""
         return self.name or self.durable_name or None
 
     @property
@@ -211,7 +212,7 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
         return bool(self.deliver_subject)
 
     def check(self) -> None:
-        """Refuse what must not or need not reach the server; raises ConfigError, InvalidName or InvalidSubject."""
+        """Refuse invalid settings before they reach the server. Raises ConfigError, InvalidName or InvalidSubject."""
         for name in (self.name, self.durable_name):
             if name is not None:
                 names.check_consumer(name)
@@ -248,13 +249,13 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
                 raise ConfigError(f"deliver_policy={policy!r} needs {field}")
 
     def check_pull(self) -> None:
-        """Refuse what only push consumers have."""
+        """Refuse settings that only push consumers have."""
         push_only = ("deliver_subject", "deliver_group", "flow_control", "idle_heartbeat", "rate_limit_bps")
         if given := [name for name in push_only if getattr(self, name)]:
             raise ConfigError(f"{', '.join(given)}: only for push consumers; use create_push_consumer, or leave it out")
 
     def check_push(self) -> None:
-        """Refuse what only pull consumers have, and a missing deliver_subject."""
+        """Refuse settings that only pull consumers have, and a missing deliver_subject."""
         if not self.deliver_subject:
             raise ConfigError("a push consumer needs deliver_subject, such as nc.new_inbox()")
         pull_only = ("max_waiting", "max_batch", "max_expires", "max_bytes", "priority_groups")
@@ -270,7 +271,7 @@ class SequenceInfo(OpenWire, kw_only=True, frozen=True):
     Attributes:
         consumer_seq: Number of the delivery, counted by the consumer.
         stream_seq: Sequence of the message in the stream.
-        last_active: When it changed last (UTC); None when it never did.
+        last_active: When it changed last (UTC), or None if it never did.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -285,8 +286,8 @@ class PriorityGroupState(OpenWire, kw_only=True, frozen=True):
 
     Attributes:
         group: Name of the group.
-        pinned_client_id: Id of the client that is served; "" when there is none.
-        pinned_ts: Since when it is (UTC).
+        pinned_client_id: Id of the pinned client, or "" if there is none.
+        pinned_ts: Since when it is pinned (UTC).
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -297,10 +298,10 @@ class PriorityGroupState(OpenWire, kw_only=True, frozen=True):
 
 
 class ConsumerInfo(OpenWire, kw_only=True, frozen=True):
-    """What the server says about a consumer.
+    """The state of a consumer, as the server reports it.
 
-    `num_pending` messages match and were not delivered yet; `num_ack_pending` were delivered and not acknowledged;
-    `num_waiting` pulls wait. `pause_remaining` is seconds.
+    `num_pending` counts the matching messages that are still to be delivered. `num_ack_pending` counts the delivered
+    messages without an ack, `num_waiting` the pulls that wait. `pause_remaining` is seconds.
 
     Attributes:
         stream_name: The stream that it reads.
@@ -313,13 +314,13 @@ class ConsumerInfo(OpenWire, kw_only=True, frozen=True):
         num_redelivered: Of these, messages that were delivered more than once.
         num_waiting: Pulls that wait for messages.
         num_pending: Messages that match and were not delivered yet.
-        cluster: Its leader and replicas; None on a single server.
-        push_bound: Push: somebody is subscribed to its deliver subject.
-        paused: It is paused: nothing is delivered (server 2.11).
-        pause_remaining: Seconds until it goes on.
+        cluster: Its leader and replicas, or None on a single server.
+        push_bound: True if a client is subscribed to the deliver subject of a push consumer.
+        paused: True if it is paused and delivers nothing (server 2.11).
+        pause_remaining: Seconds until it continues.
         priority_groups: Its priority groups and the clients pinned there (server 2.11).
-        ts: The server's clock at the answer (UTC; server 2.10).
-        reset_seq: The stream sequence to which a reset has set it; None otherwise.
+        ts: The server's clock at the answer (UTC, server 2.10).
+        reset_seq: The stream sequence to which a reset has set it, or None.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -347,8 +348,8 @@ class PauseState(OpenWire, kw_only=True, frozen=True):
     """The answer to pause and resume; `pause_remaining` is seconds.
 
     Attributes:
-        paused: It is paused.
-        pause_until: Until when (UTC).
+        paused: True if it is paused.
+        pause_until: The end of the pause (UTC).
         pause_remaining: Seconds until then.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.

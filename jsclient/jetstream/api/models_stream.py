@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jsclient.hints import Unpack
     from jsclient.jetstream.api.config_fields import StreamConfigDict
 
-# The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
+# The type checker knows the words of today. At run time they are any text, so a newer server's words decode.
 if TYPE_CHECKING:
     RetentionWord = Literal["limits", "interest", "workqueue"]
     StorageWord = Literal["file", "memory"]
@@ -28,12 +28,12 @@ else:
 
 
 class Retention:
-    """When a stream lets messages go: at its limits, when all consumers have them, or when one has it.
+    """When a stream removes messages: at its limits, when all consumers have them, or when one has it.
 
     Values:
         LIMITS: Messages stay until a limit (age, number, bytes) drops them.
-        INTEREST: A message goes when every consumer has acknowledged it.
-        WORKQUEUE: A message goes when it is acknowledged; consumers share the stream.
+        INTEREST: A message is removed when every consumer has acknowledged it.
+        WORKQUEUE: A message is removed when it is acknowledged. Consumers share the stream.
     """
 
     LIMITS: Final = "limits"
@@ -42,11 +42,11 @@ class Retention:
 
 
 class Storage:
-    """Where a stream keeps its messages: in files, or in memory (lost when the server stops).
+    """The place of a stream's messages: in files, or in memory (lost when the server stops).
 
     Values:
         FILE: In files.
-        MEMORY: In memory: lost when the server stops.
+        MEMORY: In memory, and lost when the server stops.
     """
 
     FILE: Final = "file"
@@ -54,11 +54,11 @@ class Storage:
 
 
 class Discard:
-    """What a full stream does: drop the oldest message, or refuse the new one.
+    """The behaviour of a full stream: drop the oldest message, or refuse the new one.
 
     Values:
-        OLD: The oldest message goes.
-        NEW: The new message is refused.
+        OLD: The server drops the oldest message.
+        NEW: The server refuses the new message.
     """
 
     OLD: Final = "old"
@@ -78,11 +78,11 @@ class Compression:
 
 
 class PersistMode:
-    """Whether an ack waits for the message to be written (server 2.12); async is for one replica only.
+    """The time of an ack: after the message is written, or before (server 2.12); async is for one replica only.
 
     Values:
         DEFAULT: An ack is sent when the message is written.
-        ASYNC: An ack does not wait for the disk: faster, and a crash may lose messages.
+        ASYNC: An ack does not wait for the disk. This is faster, but a crash may lose messages.
     """
 
     DEFAULT: Final = "default"
@@ -99,11 +99,11 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class SubjectTransform(OpenWire, kw_only=True, frozen=True):
-    """Rewrites subjects on the way in; wildcards of `src` are `{{wildcard(1)}}` in `dest` (server 2.10).
+    """Rewrites subjects on the way in; `{{wildcard(1)}}` in `dest` is a wildcard of `src` (server 2.10).
 
     Attributes:
         src: Subjects to rewrite, with wildcards.
-        dest: What they become.
+        dest: The new subjects.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -113,11 +113,11 @@ class SubjectTransform(OpenWire, kw_only=True, frozen=True):
 
 
 class ExternalStream(OpenWire, kw_only=True, frozen=True):
-    """How to reach a stream of another account or domain; `StreamSource(domain=)` fills it for a domain.
+    """The way to a stream of another account or domain; `StreamSource(domain=)` fills it for a domain.
 
     Attributes:
         api: The prefix of the API there, such as `$JS.hub.API`.
-        deliver: The prefix on which its messages are delivered to us.
+        deliver: The prefix of the subjects on which we receive its messages.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -148,12 +148,12 @@ class StreamSource(OpenWire, kw_only=True, frozen=True):
     Attributes:
         name: Name of the origin.
         opt_start_seq: The first sequence to copy.
-        opt_start_time: The first point in time to copy from; with a zone.
+        opt_start_time: The first point in time to copy from. It needs a time zone.
         filter_subject: Only messages of this subject.
-        subject_transforms: How subjects are rewritten on the way (server 2.10).
-        external: How to reach a stream of another account or domain.
+        subject_transforms: Rules that rewrite subjects on the way (server 2.10).
+        external: The way to a stream of another account or domain.
         consumer: The durable consumer through which it is read (server 2.14).
-        domain: The domain of the origin; short for `external`.
+        domain: The domain of the origin, as a short form of `external`.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -182,9 +182,9 @@ class Republish(OpenWire, kw_only=True, frozen=True):
     """Publishes every stored message again, on `dest`.
 
     Attributes:
-        src: Subjects of stored messages that are published again; "": all.
+        src: Subjects of stored messages that are published again. An empty string means all.
         dest: The subject for them.
-        headers_only: Without the payloads.
+        headers_only: Publish them without the payloads.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -198,8 +198,8 @@ class StreamConsumerLimits(OpenWire, kw_only=True, frozen=True):
     """Limits and defaults for the consumers of a stream (server 2.10).
 
     Attributes:
-        inactive_threshold: Seconds without use after which a consumer is removed; the default and the most for
-            consumers.
+        inactive_threshold: Seconds without use after which a consumer is removed. This is the default and the maximum
+            for consumers.
         max_ack_pending: The most messages without an ack that a consumer may allow.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
@@ -210,54 +210,56 @@ class StreamConsumerLimits(OpenWire, kw_only=True, frozen=True):
 
 
 class StreamConfig(OpenWire, kw_only=True, frozen=True):
-    """The configuration of a stream. Only `name` is required; what is None is left to the server.
+    """The configuration of a stream. Only `name` is required; if another field is None, the server chooses.
 
-    A setting of a newer server than the connected one is refused with NotSupported, because it would be ignored there.
+    The client refuses a setting of a newer server than the connected one with NotSupported, because the server would
+    ignore it.
 
-    Limits: -1 means without limit. `max_age`, `duplicate_window` (server default 2 minutes, or max_age if that is
-    smaller) and `subject_delete_marker_ttl` are seconds. `subjects` default to the stream's name.
+    A limit of -1 means that there is none. `max_age`, `duplicate_window` (server default 2 minutes, or max_age if that
+    is smaller) and `subject_delete_marker_ttl` are seconds. `subjects` default to the stream's name.
 
     Attributes:
-        name: Its name: no spaces, dots, wildcards or slashes.
+        name: Its name, without spaces, dots, wildcards and slashes.
         description: Text for people.
-        subjects: What it stores; wildcards are allowed. No other stream of the account may overlap.
-        retention: When messages go: at the limits, when all consumers have them (interest), or when one has
+        subjects: The subjects that it stores. Wildcards are allowed. No other stream of the account may overlap.
+        retention: Messages are removed at the limits, when all consumers have them (interest), or when one has
             (workqueue).
-        max_consumers: At most so many consumers.
-        max_msgs: At most so many messages.
-        max_bytes: At most so many bytes, with headers and the server's own overhead.
-        max_msgs_per_subject: At most so many messages of one subject; 1 keeps the last value of each.
-        max_msg_size: Larger messages are refused.
-        max_age: Seconds after which a message goes.
-        discard: What a full stream does: drop the oldest message (old), or refuse the new one (new).
-        discard_new_per_subject: With discard new: also refuse where `max_msgs_per_subject` is reached.
+        max_consumers: The largest number of consumers.
+        max_msgs: The largest number of messages.
+        max_bytes: The largest number of bytes, with headers and the server's own overhead.
+        max_msgs_per_subject: The largest number of messages of one subject. 1 keeps the last value of each.
+        max_msg_size: The largest size of a message in bytes. The server refuses larger messages.
+        max_age: Seconds after which a message is removed.
+        discard: A full stream drops the oldest message (old), or refuses the new one (new).
+        discard_new_per_subject: With discard new, also refuse if `max_msgs_per_subject` is reached.
         storage: file or memory.
-        num_replicas: 1, 3 or 5: an ack means that a majority has the message.
-        no_ack: True: publishes are not acknowledged, and nobody knows whether they were stored.
-        template_owner: Of servers long gone; kept because infos may contain it.
-        duplicate_window: Seconds for which message ids are remembered (server default 120, or `max_age` if smaller).
-        placement: Where the replicas live.
-        mirror: Makes this stream a read copy of another one; it takes no publishes and no `subjects`.
-        sources: Other streams from which this one copies; it may take publishes, too.
-        sealed: True: nothing can be added or removed any more. Only set by an update, and never taken back.
-        deny_delete: True: single messages cannot be deleted. Cannot be taken back.
-        deny_purge: True: the stream cannot be purged. Cannot be taken back.
-        allow_rollup_hdrs: A publish with `rollup=` may remove what came before it.
-        allow_direct: Reads of single messages may be answered by any replica.
-        mirror_direct: Such reads may be answered by this mirror for its origin.
+        num_replicas: 1, 3 or 5. An ack means that a majority has the message.
+        no_ack: If True, the stream does not acknowledge publishes, and nobody knows whether they were stored.
+        template_owner: A field of very old servers, kept because infos may contain it.
+        duplicate_window: Seconds for which the stream remembers message ids (server default 120, or `max_age` if
+            smaller).
+        placement: The servers on which the replicas live.
+        mirror: Makes this stream a read copy of another one, without publishes and without `subjects`.
+        sources: Other streams from which this one copies. This stream may take publishes, too.
+        sealed: If True, no message can be added or removed any more. Only an update can set it. It is permanent.
+        deny_delete: If True, single messages cannot be deleted. It is permanent.
+        deny_purge: If True, the stream cannot be purged. It is permanent.
+        allow_rollup_hdrs: A publish with `rollup=` may remove the messages before it.
+        allow_direct: Any replica may answer reads of single messages.
+        mirror_direct: This mirror may answer such reads for its origin.
         republish: Stored messages are also published on another subject.
         compression: s2 compresses the files (server 2.10).
         first_seq: The sequence of the first message (server 2.10).
-        subject_transform: Stores messages under another subject than that of their publish (server 2.10).
+        subject_transform: Stores messages under a different subject than they were published on (server 2.10).
         consumer_limits: Defaults and upper limits for consumers (server 2.10).
-        metadata: Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's.
-        allow_msg_ttl: Messages may have a time to live of their own (`ttl=`, server 2.11).
-        subject_delete_marker_ttl: Seconds for which a marker stays where the last message of a subject went by age
+        metadata: Keys and values for people and tools (server 2.10). Keys that begin with `_nats.` are the server's.
+        allow_msg_ttl: Messages may have their own time to live (`ttl=`, server 2.11).
+        subject_delete_marker_ttl: Seconds for which a marker stays after the last message of a subject expired by age
             (server 2.11).
         allow_atomic: Allows `JetStream.atomic_batch` (server 2.12).
         allow_msg_counter: The stream's subjects are counters (server 2.12).
         allow_msg_schedules: Publishes may have a `schedule=` (server 2.12).
-        persist_mode: async acknowledges before the message is written; for one replica only (server 2.12).
+        persist_mode: async acknowledges before the message is written. It is for one replica only (server 2.12).
         allow_batched: Allows `JetStream.fast_batch` (server 2.14).
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
@@ -308,7 +310,7 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
         def replace(self, **changes: Unpack[StreamConfigDict]) -> StreamConfig: ...  # type: ignore[override]
 
     def check(self) -> None:
-        """Refuse what must not or need not reach the server; raises ConfigError, InvalidName or InvalidSubject."""
+        """Refuse invalid settings before they reach the server. Raises ConfigError, InvalidName or InvalidSubject."""
         names.check_stream(self.name)
         names.check_filters(self.subjects, "subjects")
         check_choices(self, CHOICES)
@@ -331,7 +333,7 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
 
 
 def check_choices(config: Wire, choices: dict[str, tuple[str, ...]]) -> None:
-    """Refuse a word that the server would answer with "invalid JSON"."""
+    """Refuse a word to which the server would answer "invalid JSON"."""
     for name, allowed in choices.items():
         value = getattr(config, name)
         if value is not None and value not in allowed:
@@ -353,7 +355,7 @@ def check_numbers(config: Wire) -> None:
 
 
 def check_types(config: Wire) -> None:
-    """Refuse what is of another type than declared, also within the parts: JSON could not hold it, or the server would
+    """Refuse values of another type than declared, also within the parts: JSON could not hold them, or the server would
     answer with "invalid JSON"."""
     given = {name: value for name in config.__struct_fields__ if (value := getattr(config, name)) is not None}
     declared.check(type(config), given)
@@ -378,7 +380,7 @@ def user_metadata(metadata: dict[str, str] | None) -> dict[str, str] | None:
 
 
 class LostStreamData(Wire, kw_only=True, frozen=True):
-    """What a stream has lost to damage on a disk.
+    """The messages that a stream has lost to damage on a disk.
 
     Attributes:
         msgs: Sequences of messages that the server lost to damage on its disk.
@@ -390,20 +392,20 @@ class LostStreamData(Wire, kw_only=True, frozen=True):
 
 
 class StreamState(OpenWire, kw_only=True, frozen=True):
-    """What a stream holds. `deleted` is filled by info(deleted_details=True), `subjects` by info(subjects_filter=).
+    """The content of a stream. `info(deleted_details=True)` fills `deleted`, `info(subjects_filter=)` fills `subjects`.
 
     Attributes:
         messages: Messages that it holds.
         bytes: Their bytes, with subjects and headers.
         first_seq: Sequence of the oldest message.
-        first_ts: When that was stored (UTC).
-        last_seq: The highest sequence so far; its message may be gone.
-        last_ts: When that was stored (UTC).
+        first_ts: When that message was stored (UTC).
+        last_seq: The highest sequence so far. Its message may be gone.
+        last_ts: When that message was stored (UTC).
         num_subjects: Different subjects among the messages.
-        subjects: Messages per subject; only with info(subjects_filter=).
+        subjects: Messages per subject, only with info(subjects_filter=).
         num_deleted: Sequences between first and last that are gone.
-        deleted: These sequences; only with info(deleted_details=True).
-        lost: What damage on the disk has taken; None when nothing.
+        deleted: These sequences, only with info(deleted_details=True).
+        lost: The messages lost to damage on the disk, or None.
         consumer_count: Consumers of the stream.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
@@ -424,7 +426,7 @@ class StreamState(OpenWire, kw_only=True, frozen=True):
 
 
 class SourceInfoError(Wire, kw_only=True, frozen=True):
-    """Why a mirror or source copies nothing.
+    """The reason why a mirror or source copies nothing.
 
     Attributes:
         code: HTTP-like class of the error.
@@ -438,17 +440,18 @@ class SourceInfoError(Wire, kw_only=True, frozen=True):
 
 
 class StreamSourceInfo(OpenWire, kw_only=True, frozen=True):
-    """Progress of a mirror or source; `active` is seconds since the last contact, None before the first one.
+    """Progress of a mirror or source. `active` is seconds since the last contact, None before the first one.
 
     Attributes:
         name: Name of the origin.
         lag: Messages that are not copied yet.
-        seq: Sources: sequence in the origin of the newest message that is stored here (server 2.15); 0 for mirrors.
-        active: Seconds since the last contact; None before the first one.
-        external: How the origin is reached.
+        seq: For sources, the sequence in the origin of the newest message that is stored here (server 2.15). It is 0
+            for mirrors.
+        active: Seconds since the last contact, or None before the first one.
+        external: The way to the origin.
         filter_subject: Only messages of this subject are copied.
-        subject_transforms: How subjects are rewritten on the way.
-        error: Why nothing is copied at the moment.
+        subject_transforms: Rules that rewrite subjects on the way.
+        error: The reason why nothing is copied at the moment.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """
@@ -483,19 +486,19 @@ class StreamAlternate(Wire, kw_only=True, frozen=True):
 
 
 class StreamInfo(OpenWire, kw_only=True, frozen=True):
-    """What the server says about a stream; `ts` is the moment of the answer (server 2.10).
+    """The configuration and state of a stream, as the server reports them at `ts` (server 2.10).
 
     Attributes:
         config: Its configuration.
-        state: What it holds.
-        created: When it was made (UTC).
-        ts: The server's clock at the answer (UTC; server 2.10).
-        domain: Its JetStream domain; "" when there is none.
-        cluster: Its leader and replicas; None on a single server.
-        mirror: Progress of the mirror that it is.
+        state: Its content.
+        created: When it was created (UTC).
+        ts: The server's clock at the answer (UTC, server 2.10).
+        domain: Its JetStream domain, or "" without one.
+        cluster: Its leader and replicas, or None on a single server.
+        mirror: Its progress as a mirror.
         sources: Progress of its sources.
-        alternates: Streams with the same messages (it and its mirrors), the nearest first; None when it has none.
-        did_create: The call that returned this has made the stream.
+        alternates: Streams with the same messages (it and its mirrors), the nearest first. None if it has none.
+        did_create: True if the call that returned this has created the stream.
 
     `extra` has the fields of a newer server by their names on the wire; None when there are none.
     """

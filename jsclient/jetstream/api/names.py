@@ -1,6 +1,6 @@
 """Checks of names, subjects and prefixes before they become part of an API subject.
 
-A stream name with a dot would reach another API subject: what is wrong is refused here, with the reason.
+A stream name with a dot would reach another API subject. These functions refuse wrong names, with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def whole(number: int, what: str) -> int:
-    """A number that is given as one; raises ConfigError."""
+    """A number that is an int and not a bool; raises ConfigError."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise ConfigError(f"{what} must be an int, not {type(number).__name__}")
     return number
@@ -44,7 +44,7 @@ def check_subject(subject: str, what: str = "subject", wildcards: bool = False) 
 
 
 def check_filters(subjects: Iterable[str] | None, what: str) -> None:
-    """A list of subjects, wildcards allowed; a plain str is the usual mistake and named as such."""
+    """A list of subjects, wildcards allowed. A plain str is the usual mistake, and the error names it."""
     if subjects is None:
         return
     if isinstance(subjects, (str, bytes)):
@@ -56,7 +56,7 @@ def check_filters(subjects: Iterable[str] | None, what: str) -> None:
 
 
 def api_prefix(domain: str | None = None, prefix: str | None = None) -> str:
-    """The API prefix with its dot at the end: `$JS.API.`, that of a domain, or one used verbatim (account import)."""
+    """The API prefix with its dot at the end: `$JS.API.`, a domain's prefix, or one used verbatim (account import)."""
     if domain is not None and prefix is not None:
         raise ConfigError("domain and api_prefix exclude each other: a domain is the prefix $JS.<domain>.API")
     if domain is not None:
@@ -67,5 +67,5 @@ def api_prefix(domain: str | None = None, prefix: str | None = None) -> str:
 
 
 def new_name() -> str:
-    """A consumer name nobody else has; made here and not by the server, so that a repeated create is the same one."""
+    """A unique consumer name. The client generates it, not the server, so a repeated create is the same one."""
     return next_nuid()

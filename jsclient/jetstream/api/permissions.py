@@ -70,8 +70,8 @@ def _of(use: Use, prefix: str, stream: str, consumer: str) -> list[str]:
     acks = [f"$JS.ACK.{stream}.{consumer}.>", f"$JS.ACK.*.*.{stream}.{consumer}.>"]
     flow = [f"$JS.FC.{stream}.{consumer}.>", f"$JS.FC.*.*.{stream}.{consumer}.>"]
     if use == "publish":
-        # Whether any stream takes a subject, and how long it remembers ids. To look whether a message in doubt is
-        # stored needs "read", too, which shows all of the stream.
+        # To find out if a stream takes a subject, and how long it remembers ids. To look whether a message in doubt is
+        # stored also needs "read", which shows the complete stream.
         return [f"{prefix}STREAM.NAMES", f"{prefix}STREAM.INFO.{stream}"]
     if use == "consume":
         return [f"{prefix}CONSUMER.MSG.NEXT.{stream}.{consumer}", *acks]
@@ -88,7 +88,7 @@ def _of(use: Use, prefix: str, stream: str, consumer: str) -> list[str]:
     if use == "list":
         listings = [f"{prefix}CONSUMER.NAMES.{stream}", f"{prefix}CONSUMER.LIST.{stream}"]
         return [f"{prefix}INFO", f"{prefix}STREAM.NAMES", f"{prefix}STREAM.LIST", *listings]
-    # INFO is the question for the level of the server, without which newer settings are refused.
+    # INFO returns the level of the server. Without it the client refuses newer settings.
     streams = [f"{prefix}STREAM.{operation}.{stream}" for operation in STREAM_OPERATIONS]
     created = [f"{prefix}CONSUMER.CREATE.{stream}.{consumer}", f"{prefix}CONSUMER.CREATE.{stream}.{consumer}.>"]
     consumers = [f"{prefix}CONSUMER.{operation}.{stream}.{consumer}" for operation in CONSUMER_OPERATIONS]

@@ -37,8 +37,8 @@ API_TIMEOUT: Final = 5.0  # nats.go, nats.py, natsio and async-nats agree on it
 RESEND_AFTER: Final = 0.85
 """Share of the timeout after which an unanswered read is sent once more.
 
-An overloaded server drops its whole queue of API requests (10,000) without an answer; waiting on would be in vain.
-Not earlier, because a cluster in which a server is missing answers a listing after 4 s.
+An overloaded server drops its complete queue of API requests (10,000) without an answer, so further waiting would be in
+vain. It is not earlier, because a cluster in which a server is missing answers a listing after 4 s.
 """
 
 NO_LEADER: Final = 10008
@@ -46,10 +46,10 @@ RETRY_WAIT: Final = 0.25
 """Seconds between two attempts of a read while the cluster has no leader; elections last 4 to 8 s."""
 
 SUBJECTS: Final = "state.subjects"
-"""The listing with pages that hold an object instead of a list."""
+"""The listing whose pages hold an object instead of a list."""
 
 MOST_KNOWN: Final = 3
-"""Pages in a row without news. Subjects that are no UTF-8 are several to the server, and one in its answer."""
+"""Pages in a row without news. The server counts several subjects that are not UTF-8; in its answer they are one."""
 
 RequestHook = Callable[[str, bytes], None]
 ResponseHook = Callable[[str, bytes, Any], None]
@@ -76,9 +76,9 @@ class Api:
         self.prefix: str = names.api_prefix(domain, prefix)
         self.timeout: float | None = resolve(timeout, API_TIMEOUT)
         self.is_imported: bool = prefix is not None and not self.prefix.startswith("$JS.")
-        """Whether the API seems to be another account's: then an import decides what gets through."""
+        """True if the API seems to belong to another account: then an import decides what gets through."""
         self.passes_many = False
-        """Whether that import is known to pass several responses to one request (`response_type: stream`)."""
+        """True if that import certainly passes several responses to one request (`response_type: stream`)."""
         self.on_request = on_request
         self.on_response = on_response
 
@@ -119,12 +119,12 @@ class Api:
     ) -> Any:
         """Send `body` (a model, a dict or None) and decode the answer, as a dict if no class is given.
 
-        `read=True` marks operations without effect: they are sent again when the link or the server lost them,
-        within the same timeout. `every`: sent again so many seconds after each other until an answer comes, for what
-        may be done twice and is urgent. Raises ApiError (by err_code), JetStreamUnavailable, RequestTimeout and
-        BadResponse.
+        `read=True` marks operations without effect. They are sent again when the link or the server lost them, within
+        the same timeout. If `every` is set, the request is sent again each `every` seconds until an answer comes; use
+        it for urgent operations that may be done twice. Raises ApiError (by err_code), JetStreamUnavailable,
+        RequestTimeout and BadResponse.
 
-        A Deadline as timeout is that of a call of several steps: once it is over, nothing more is sent.
+        A Deadline as timeout belongs to a call of several steps. Once it is over, nothing more is sent.
         """
         deadline = Deadline.of(timeout, self.timeout)
         while True:
@@ -132,7 +132,7 @@ class Api:
             try:
                 plain = check_error(message.data)
             except JetStreamTemporarilyUnavailable as error:
-                # A cluster between two leaders says so at once.
+                # A cluster between two leaders answers with this error immediately.
                 if not read or error.err_code != NO_LEADER or deadline.at_most(RETRY_WAIT) < RETRY_WAIT:
                     raise
                 waiting.Gate().wait(RETRY_WAIT)
@@ -148,7 +148,7 @@ class Api:
         read: bool = False,
         every: float = 0.0,
     ) -> Msg:
-        """The answer as a message; errors in it are not looked at."""
+        """The answer as a message, without a look at errors in it."""
         subject, payload = self.subject(operation), model_base.encode(body)
         if isinstance(timeout, Deadline) and timeout.expired():
             raise RequestTimeout(f"no time was left to ask {subject!r}", sent=False)
@@ -160,7 +160,7 @@ class Api:
         return message
 
     def _read(self, subject: str, payload: bytes, deadline: Deadline) -> Msg:
-        """Ask; again over the next link when one was lost, and once more when no answer came in a part of the time."""
+        """Ask; ask again over the next link if one was lost, and once more if no answer came in a part of the time."""
         part = deadline.at_most(FOREVER if deadline.at is not None else API_TIMEOUT)
         wait: Timeout = part * RESEND_AFTER * random.uniform(1.0, 1.1)
         while True:
@@ -184,7 +184,7 @@ class Api:
             raise self.unavailable(subject) from error
 
     def unavailable(self, subject: str) -> JetStreamUnavailable:
-        """The error for "nobody listens there", which names what may be wrong."""
+        """The error for a subject without a listener, with the possible causes."""
         if self.prefix == "$JS.API.":
             hint = "the server or account has no JetStream, or its leader is away for the moment"
         else:
@@ -198,10 +198,11 @@ class Api:
     ) -> Iterator[dict[str, Any]]:
         """The pages of a listing, one by one; `key` names its list or object.
 
-        The server's pages are 1,024 names, 256 infos or 100,000 subjects, in the order of their names. What is deleted
-        between two pages moves the rest forward, so each one is asked for so that it begins with what is known: only
-        then nothing was stepped over. Raises ListingIncomplete. `timeout` bounds the whole, without what the caller
-        does between two pages; by default each page has that of API calls.
+        The server's pages are 1,024 names, 256 infos or 100,000 subjects, in the order of their names. A deletion
+        between two pages moves the rest forward. So the client requests each page to begin with a name that it has
+        already; this proves that no name was skipped. If this does not succeed, it raises ListingIncomplete. `timeout`
+        bounds the complete listing, without the caller's time between two pages. By default each page has the timeout
+        of API calls.
         """
         patience = Patience(timeout, self.timeout)
         offset, back, known = 0, 1, 0
@@ -213,7 +214,7 @@ class Api:
             _check_page(page, key)
             names, total = _names(page, key), page.get("total") or 0
             if before and before.isdisjoint(names) and start:
-                back *= 8  # what was known here is deleted: begin further in front
+                back *= 8  # the names from before were deleted, so begin further in front
                 continue
             more = start + len(names) < total
             known = known + 1 if more and names <= before else 0
@@ -232,7 +233,8 @@ class Api:
     ) -> Iterator[Any]:
         """The elements of a listing, page by page.
 
-        In a cluster some may not answer in time: the others come first, then ListingIncomplete is raised.
+        In a cluster some servers may not answer in time. The other elements come first, then it raises
+        ListingIncomplete.
         """
         absent: set[str] = set()
         for page in self.pages(operation, key, body, timeout=timeout):
@@ -243,7 +245,7 @@ class Api:
 
 
 def _check_page(page: dict[str, Any], key: str) -> None:
-    """Raise BadResponse for what is no page of such a listing."""
+    """Raise BadResponse if this is not a page of such a listing."""
     part, total = _part(page, key), page.get("total") or 0
     fits = part is None or isinstance(part, dict if key == SUBJECTS else list)
     lists = all(isinstance(page.get(name) or [], (list, dict)) for name in ("missing", "offline"))
@@ -257,7 +259,7 @@ def _names(page: dict[str, Any], key: str) -> set[str]:
 
 
 def _name(element: Any) -> str:
-    """The name of an element of a listing: itself, or what its info says."""
+    """The name of an element of a listing: itself, or the name in its info."""
     if not isinstance(element, dict):
         return str(element)
     config = element.get("config")
@@ -265,7 +267,7 @@ def _name(element: Any) -> str:
 
 
 def _leave_out(page: dict[str, Any], key: str, names: set[str]) -> None:
-    """Take out of a page what came before."""
+    """Remove the names of the page before from a page."""
     if not names:
         return
     *path, last = key.split(".")
@@ -280,7 +282,7 @@ def _leave_out(page: dict[str, Any], key: str, names: set[str]) -> None:
 
 
 def _absent(page: dict[str, Any]) -> set[str]:
-    """The names that a page counts and says nothing about: their leader did not answer, or they are offline."""
+    """The names that a page counts without their information: their leader did not answer, or they are offline."""
     return {str(name) for part in ("missing", "offline") for name in page.get(part) or ()}
 
 

@@ -22,7 +22,7 @@ Ask: TypeAlias = "Callable[[Api, str, dict[str, Any], Timeout], T]"
 _NAMES_SEQUENCE: Final = f"{names.SEQUENCE}:".encode()
 
 SILENCE: Final = 1.0
-"""Seconds after which a server that may be too old to say no is taken to have said it."""
+"""Seconds of silence that count as a refusal, from a server that may be too old to send one."""
 
 
 def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
@@ -50,7 +50,7 @@ def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
 
 
 def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
-    """Ask any replica or mirror: cheap, and possibly a moment behind what was acknowledged before."""
+    """Ask any replica or mirror. This is cheap, but may be a moment behind the last acknowledged message."""
     operation = f"DIRECT.GET.{stream}"
     body: dict[str, Any] | None = request
     subject = request.get("last_by_subj")
@@ -69,7 +69,7 @@ def leader_data(api: Api, stream: str, request: dict[str, Any], timeout: Timeout
 
 
 def direct_data(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> bytes:
-    """The payload alone, from any replica or mirror; a request with `no_hdr` is answered with nothing else."""
+    """The payload alone, from any replica or mirror; the answer to a request with `no_hdr` has nothing else."""
     message = api.request_raw(f"DIRECT.GET.{stream}", request, timeout=timeout, read=True)
     if _NAMES_SEQUENCE not in (message.raw_headers or b""):
         check_status(message, stream)
@@ -77,7 +77,7 @@ def direct_data(api: Api, stream: str, request: dict[str, Any], timeout: Timeout
 
 
 def check_status(message: Msg, stream: str) -> None:
-    """Raise what an inline status of a direct get means."""
+    """Raise the error that an inline status of a direct get means."""
     status = message.status
     if status is None:
         return
@@ -89,7 +89,7 @@ def check_status(message: Msg, stream: str) -> None:
 
 
 def stored_message(message: Msg) -> RawStreamMsg:
-    """A direct get's answer; what the server put behind the stored headers is taken out again."""
+    """A direct get's answer, without the headers that the server put behind the stored ones."""
     return from_parts(taken_apart(message), message.data)
 
 
@@ -120,9 +120,9 @@ def from_parts(parts: batch_answers.Parts, data: bytes) -> RawStreamMsg:
 
 
 class Reader:
-    """Reads from one stream: direct or from its leader, and direct with the leader as the way out.
+    """Reads from one stream: direct, from its leader, or direct with the leader as the fallback.
 
-    `silent`: the server is older than 2.10 and does not answer direct gets on a stream that does not allow them.
+    `silent` means that the server is older than 2.10. It then leaves direct gets unanswered if a stream lacks them.
     """
 
     def __init__(self, api: Api, stream: str, use_direct: bool, *, fall_back: bool, silent: bool) -> None:
@@ -146,7 +146,7 @@ class Reader:
         try:
             return direct(self._api, self._stream, request, wait)
         except (NoResponders, RequestTimeout) as error:
-            # The stream does not exist, does not allow direct gets any more, or not yet on this server.
+            # The stream does not exist, no longer allows direct gets, or has none yet on this server.
             if not self._fall_back or (self._patience is None and isinstance(error, RequestTimeout)):
                 raise
         return from_leader(self._api, self._stream, request, deadline.remaining())

@@ -1,7 +1,7 @@
-"""The ack timeout of asynchronous publishes: a message without an ack is sent again, and given up in the end.
+"""The ack timeout of asynchronous publishes: a message without an ack is sent again, and finally given up.
 
-While anything is pending, a sweep looks at all of it every tick, on the flusher's thread. A publish costs no timer and
-reads no clock: the sweep that sees a message first notes the time.
+While messages are pending, a sweep looks at all of them in every tick, on the flusher's thread. A publish needs no
+timer and reads no clock, because the first sweep that sees a message notes the time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class AckTimeouts:
-    """The sweep over what one publisher has pending. The lock of `recovery` guards whether it runs."""
+    """The sweep over the pending messages of one publisher. The lock of `recovery` guards `running`."""
 
     def __init__(self, owner: Unacked, recovery: Recovery, rules: Rules) -> None:
         self.running: bool = False
         self.swept: float = 0.0
-        """When the last sweep began: what it has not seen was published later."""
+        """When the last sweep began; messages that it has not seen were published later."""
         self._owner = owner
         self._recovery = recovery
         self._rules = rules
@@ -57,12 +57,12 @@ class AckTimeouts:
                 else:
                     entry._first, entry._last, entry._since = before, now, now
             if recovery.held and self._nc.is_connected:
-                recovery.proceed()  # what waits for a window that nobody told
+                recovery.proceed()  # some wait for a window that no answer has given yet
             if owner.window.parked:
-                owner.window.unpark()  # a safety net: those woken may have gone away without publishing
+                owner.window.unpark()  # a safety net: the woken threads may have left without publishing
         finally:
             with recovery.lock:
-                # Publishers put their entry in place first and look whether this runs then.
+                # Publishers first put their entry in place and then look whether this runs.
                 self.running = recovery.calm = False
                 self.running = bool(owner.pending or owner.window.parked)
                 recovery.settle()
@@ -70,14 +70,14 @@ class AckTimeouts:
                 self._clock.call_later(self._rules.tick, self._sweep)
 
     def _note_progress(self, oldest: Entry | None, now: float) -> None:
-        """Acks come in the order of publishing. As long as the oldest message gets its own, those behind it are not
-        late: the line is slow, and further copies would only make it slower."""
+        """Acks come in the order of publishing. If the oldest message got its ack, the messages behind it are not
+        late. The line is slow, and further copies would only make it slower."""
         if self._oldest is not None and self._oldest is not oldest and self._oldest._ack is not None:
             self._moved = now
         self._oldest = oldest
 
     def _look(self, entry: Entry, now: float) -> None:
-        """Give up, or send again, what has waited for too long."""
+        """Give up a message that has waited too long, or send it again."""
         token, recovery, rules = entry._token, self._recovery, self._rules
         if recovery.due and (token in recovery.held or token in recovery.retries):
             return  # its turn comes with `resume`
@@ -89,7 +89,7 @@ class AckTimeouts:
             if now - entry._since >= rules.ack_timeout:
                 self._owner.fail(entry, inquiry.end(in_time=False))
         elif waited >= rules.ack_timeout:
-            # None that waits to be sent again: `retry` takes none that would be late, and it has left before this.
+            # It cannot wait in `retries`: `retry` accepts no message that would be late, and has sent it before this.
             self._owner.fail(entry, unknown(entry, f"no ack within {rules.ack_timeout:g} s"))
         elif token not in recovery.retries and now - max(entry._last, self._moved) >= rules.resend_after:
             recovery.repeat(entry, now)

@@ -1,14 +1,18 @@
-"""Asynchronous publish: many messages under way, one future each, one wildcard inbox for all acks.
+"""Asynchronous publish: many messages in flight, one future for each, one wildcard inbox for all acks.
 
-The hot path takes no lock and makes three objects: token, frame, future. What was tried (128 B, ns): the frame
-through `%` 206, through `join` 153; the token from `b"%d" % n` 197, from a C iterator of pairs of characters 88;
-the future as a class with __slots__ 226, as a Struct 85; reading the clock for every message 80, so the sweep stamps
-the futures instead; deciding by `in` whether an ack is an error 323, decoding it 278. A publish then costs 1.1 us,
-matching its ack 0.3, parsing that 0.8; with sockets and threads 3.5 to 4.5 us, where nats-py 2.16 needs 22 to 25
-(window 1000, interleaved rounds: 5.3x to 5.6x less CPU, 2.9x to 3.3x the rate; with ids 5.5x, with headers 5.3x;
-64 threads cost 1.9 times the CPU of one).
+The hot path takes no lock and makes three objects: token, frame and future. These alternatives were measured with
+128-byte payloads, in ns. The frame takes 206 through `%` and 153 through `join`. The token takes 197 from `b"%d" % n`
+and 88 from a C iterator of pairs of characters. The future takes 226 as a class with __slots__ and 85 as a Struct.
 
-What is under way, the inbox of the acks and how a message ends stand in `unacked`: every future resolves, and once.
+Reading the clock for every message costs 80, so the sweep stamps the futures instead. To decide by `in` whether an
+ack is an error takes 323, to decode it takes 278.
+
+A publish then costs 1.1 µs, matching its ack 0.3 and parsing the ack 0.8. With sockets and threads it is 3.5 to
+4.5 µs, where nats-py 2.16 needs 22 to 25 µs. With a window of 1000, in interleaved rounds, jsclient needs 5.3x to 5.6x
+less CPU at 2.9x to 3.3x the rate (5.5x less with ids, 5.3x with headers). 64 threads cost 1.9 times the CPU of one.
+
+`unacked` has the messages in flight, the inbox of the acks, and the ways in which a message ends. Every future resolves
+exactly once.
 """
 
 from __future__ import annotations
@@ -48,13 +52,13 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "JetStream")
 
 WINDOW_MESSAGES: Final = 4_000
-"""Unacknowledged messages at most (nats.go), besides those that are under way on a long line."""
+"""Unacknowledged messages at most (nats.go), in addition to the messages in flight on a long line."""
 
 FAR_MESSAGES: Final = 32_000
-"""The same over a long line: 160,000 messages a second over 200 ms."""
+"""The same limit over a long line: 160,000 messages a second over 200 ms."""
 
 WINDOW_BYTES: Final = 64 << 20
-"""Bytes of unacknowledged messages at most; a single larger message goes out alone."""
+"""Bytes of unacknowledged messages at most; a single larger message is sent alone."""
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream")
 
@@ -65,21 +69,25 @@ OnError = Callable[[PublishFuture, BaseException], Any]
 class AsyncPublisher:
     """The asynchronous publishing side of a JetStream context. Thread-safe; has its own inbox and window.
 
-    `JetStream.publish_async` uses one made with the context's `publish_async_*` options. Make another for other
-    settings; leaving its `with` block waits until everything is resolved.
+    `JetStream.publish_async` uses one that has the context's `publish_async_*` options. Make another one for other
+    settings. Leaving its `with` block waits until every message is resolved.
 
-    `max_pending` and `max_pending_bytes` (64 MiB) bound what is not acknowledged (the number may be exceeded by one
-    message per publishing thread). Without `max_pending` these are 4,000 messages, and over a long line up to 32,000:
-    4,000 and what the stream acknowledges in one round trip. When the window is full, `publish` waits for room:
-    `stall_wait` seconds, None (default) as long as it takes, 0 not at all; then it raises TooManyStalledMessages.
+    `max_pending` and `max_pending_bytes` (64 MiB) bound the unacknowledged messages. Each publishing thread may exceed
+    the number by one message. Without `max_pending` the limit is 4,000 messages. Over a long line it grows up to
+    32,000: 4,000 plus the messages that the stream acknowledges in one round trip. If the window is full, `publish`
+    waits for room: `stall_wait` seconds, None (default) without a limit, 0 not at all. After that it raises
+    TooManyStalledMessages.
 
-    `ack_timeout`: seconds until a message without an ack resolves as PublishUnknown, seen to a tenth of it. They do not
-    count while the messages before it still get their acks: over a slow line many may wait for each other.
-    `duplicate_window`: seconds for which the stream remembers message ids, and so a message with an id may be sent
-    again; None (default): asked of the stream when that is needed. State it where the user may not ask
-    (STREAM.NAMES, STREAM.INFO); otherwise nothing is sent again there, and a lost ack is PublishUnknown.
-    `retry_attempts` and `retry_wait` are about 503s, as in `publish`.
-    `on_ack(future)` and `on_error(future, error)` run on the connection's events thread. `capabilities`: for layers.
+    A message without an ack resolves as PublishUnknown after `ack_timeout` seconds, measured to a tenth of that value.
+    Time does not count while the messages before it still get their acks, because on a slow line many may wait for
+    each other. `retry_attempts` and `retry_wait` (seconds) apply to 503s, as in `publish`.
+
+    `duplicate_window` is the number of seconds for which the stream remembers message ids. Within it the client may
+    send a message with an id again. With None (default) the client asks the stream when it needs to know. State it if
+    the user has no permission for STREAM.NAMES and STREAM.INFO; otherwise the client sends nothing again there, and a
+    lost ack becomes PublishUnknown.
+
+    `on_ack(future)` and `on_error(future, error)` run on the connection's events thread. `capabilities` is for layers.
 
     Attributes:
         js: The JetStream object that it was made with.
@@ -184,10 +192,10 @@ class AsyncPublisher:
     ) -> PublishFuture:
         """Send a message and return the future of its ack; waits only while the window is full.
 
-        `options` are those of `PublishOptions`. A message with an id survives a lost link or leader: it is sent
-        again as long as the stream remembers the id. Without one a lost link resolves the future as PublishUnknown.
-        Raises TooManyStalledMessages, NotStored after `close`, ConnectionClosed, ConnectionDraining, NotSupported,
-        InvalidSubject, PayloadTooLarge, PermissionViolation (of the inbox for acks).
+        `options` are the fields of `PublishOptions`. A message with an id survives a lost link or leader: the client
+        sends it again as long as the stream remembers the id. Without an id, a lost link resolves the future as
+        PublishUnknown. Raises TooManyStalledMessages, NotStored after `close`, ConnectionClosed, ConnectionDraining,
+        NotSupported, InvalidSubject, PayloadTooLarge, PermissionViolation (of the inbox for acks).
         """
         if self._engine.draining:
             self._engine.check_draining()
@@ -244,7 +252,7 @@ class AsyncPublisher:
 
     @arguments
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
-        """Publish a message object: its subject, headers and data. Its reply must be empty: it carries the ack."""
+        """Publish a message object: its subject, headers and data. The reply must be empty; the ack uses it."""
         if msg.reply:
             raise AsyncPublishReplySet(f"the message on {msg.subject!r} has a reply subject; publish_async needs it")
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
@@ -268,12 +276,12 @@ class AsyncPublisher:
     # --- resolving ------------------------------------------------------------------------------------------------
 
     def frame(self, future: PublishFuture) -> Frame:
-        """The frame of a message that is to be sent again."""
+        """The frame of a message that will be sent again."""
         reply = self.unacked.inbox_start + future._token
         return Unkept(self._engine.encode(future.subject, future.payload, reply, future._block))
 
     def acked(self, futures: list[PublishFuture]) -> None:
-        """These were acknowledged."""
+        """These messages were acknowledged."""
         for future in futures:
             self.wake(future)
         self._engine.run_callback(self._tell_acked, futures)
@@ -293,28 +301,28 @@ class AsyncPublisher:
                 log.exception("on_ack failed")
 
     def watch(self, future: PublishFuture, watcher: Any) -> None:
-        """Tell `watcher` (a ticket, or a callback for the events thread) when the future is resolved."""
+        """Notify `watcher` (a ticket, or a callback for the events thread) when the future is resolved."""
         with self.unacked.lock:
             if future._watchers is None:
                 future._watchers = []
             future._watchers.append(watcher)
-        # Looked at after the watcher is in place: watchers are looked for after resolving.
+        # This check must come after the watcher is in place, because `wake` runs after resolving.
         if future.done():
             self.wake(future)
 
     def unwatch(self, future: PublishFuture, watcher: Any) -> None:
-        """For layers: take a watcher of the future away."""
+        """For layers: remove a watcher of the future."""
         with self.unacked.lock:
             if future._watchers is not None and watcher in future._watchers:
                 future._watchers.remove(watcher)
 
     def wake(self, future: PublishFuture) -> None:
-        """Tell every watcher of the future; once."""
+        """Notify every watcher of the future, once."""
         if future._watchers is None:
             return
         with self.unacked.lock:
             watchers, future._watchers = future._watchers, None
-        # Behind the end there is no thread for callbacks, and no need of a limit: a late one is called at once.
+        # After the end there is no thread for callbacks, and no need of a limit: a late one is called immediately.
         call = self._engine.run_last_callback if self.nc.closed else self._engine.run_callback
         for watcher in watchers or ():
             if isinstance(watcher, waiting.Ticket):
@@ -325,17 +333,17 @@ class AsyncPublisher:
     # --- all of them ------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what is coalesced."""
+        """Send the coalesced messages."""
         self._engine.flush_outbox()
 
     def pending(self) -> int:
-        """How many messages are not resolved yet."""
+        """The number of messages that are not resolved yet."""
         return len(self.futures)
 
     def complete(self, timeout: Timeout = DEFAULT) -> None:
-        """Wait until every message published so far is resolved. Does not raise what failed: `future.result()` does.
+        """Wait until every message published so far is resolved. Errors are raised by `future.result()`, not here.
 
-        By default as long as it takes, which the ack timeout bounds. Raises TimedOut after `timeout` seconds.
+        By default this waits as long as necessary; the ack timeout bounds it. Raises TimedOut after `timeout` seconds.
         """
         seconds = resolve(timeout, None)
         self._engine.flush_outbox()
@@ -346,7 +354,7 @@ class AsyncPublisher:
             )
 
     def close(self, timeout: Timeout = DEFAULT) -> None:
-        """Wait like `complete`, then close the inbox; what is left resolves as PublishUnknown."""
+        """Wait like `complete`, then close the inbox; messages that are left resolve as PublishUnknown."""
         try:
             self.complete(timeout)
         finally:
@@ -359,7 +367,7 @@ class AsyncPublisher:
         if kind is None or issubclass(kind, Exception):
             self.close()
         else:
-            self.unacked.close()  # Ctrl-C: nobody wants to wait now
+            self.unacked.close()  # Ctrl-C: the user does not want to wait now
 
     def __repr__(self) -> str:
         return f"<AsyncPublisher pending={len(self.futures)} of {self.window.limit}>"

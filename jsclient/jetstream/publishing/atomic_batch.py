@@ -1,7 +1,7 @@
 """Atomic batches (nats-server 2.12, ADR-50): all messages are stored together, or none.
 
-The server counts the messages by header and stores them when the one with the commit header arrives. The batch
-therefore holds its newest message back until the next one or the end shows whether it is the last.
+The server counts the messages by header and stores them when the message with the commit header arrives. The batch
+therefore holds back its newest message until the next message or the end shows whether it is the last.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ MAX_MESSAGES: Final = 1_000
 """Messages in one batch (server default, `max_msgs`)."""
 
 ACK_EVERY: Final = 100
-"""After this many messages we wait for the server to have taken them, so that it cannot fall behind."""
+"""After this many messages the client waits until the server has taken them, so the server cannot fall behind."""
 
 
 class AtomicBatch(Generic[V]):
-    """A batch that is stored whole or not at all; the stream needs `allow_atomic`. Not for several threads.
+    """A batch that is stored completely or not at all; the stream needs `allow_atomic`. Not for several threads.
 
         with js.atomic_batch() as batch:
             batch.add("ORDERS.1", b"one")
             batch.add("ORDERS.2", b"two")
         print(batch.ack)           # PubAck of the last message, with batch and count
 
-    Leaving the `with` block commits, an exception in it discards. The server forgets a batch that gets no message
-    for 10 s. `timeout` bounds each call that is given none of its own (15 s by default), `ack_every=0` waits at the
-    first message and the commit only. More than `max_messages` (1,000, the server's default) raise BatchTooLarge.
-    Errors before the commit (NotStored, ApiError) mean that nothing is stored; a commit without an answer is
-    PublishUnknown.
+    Leaving the `with` block commits; an exception in the block discards. The server forgets a batch that gets no
+    message for 10 s. `timeout` bounds each call that has no timeout argument (15 s by default). With `ack_every=0` the
+    batch waits for the server only at the first message and the commit. More than `max_messages` (1,000, the server's
+    default) raise BatchTooLarge. If an error comes before the commit (NotStored, ApiError), nothing is stored. A
+    commit without an answer raises PublishUnknown.
 
     Attributes:
         id: Its id on the server.
-        ack: The ack of the last message, with `batch` and `count`; None before the commit.
+        ack: The ack of the last message, with `batch` and `count`. It is None before the commit.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -135,13 +135,13 @@ class AtomicBatch(Generic[V]):
         timeout: Timeout = DEFAULT,
         **options: Unpack[PublishOptions],
     ) -> int:
-        """Add a message; returns its number in the batch, from 1. `options` are those of `PublishOptions`.
+        """Add a message; returns its number in the batch, from 1. `options` are the fields of `PublishOptions`.
 
-        The message before it is sent; with the first, and every `ack_every`, that waits for the server. What is late
-        ends the batch, of which nothing is stored then.
+        This sends the message that was added before. For the first one and every `ack_every` messages it waits for the
+        server. A timeout ends the batch, and none of it is stored.
 
-        `expected_last_seq` is for the first message only; a subject may be expected once, before it is written to.
-        Raises BatchClosed, BatchTooLarge, NotSupported, and what the first message raised: NoStreamForSubject,
+        Only the first message may have `expected_last_seq`. A subject may be expected once, before it is written to.
+        Raises BatchClosed, BatchTooLarge, NotSupported, and the errors of the first message: NoStreamForSubject,
         BatchRefused.
         """
         self._check_open()
@@ -171,7 +171,7 @@ class AtomicBatch(Generic[V]):
         return self.add(msg.subject, msg.data, headers=msg.headers, msg_id=msg_id, timeout=timeout, **options)
 
     def commit(self, *, timeout: Timeout = DEFAULT) -> PubAck:
-        """Store all of it. Raises the server's refusal or NotStored (nothing is stored), or PublishUnknown."""
+        """Store the complete batch. Raises the server's refusal or NotStored (nothing is stored), or PublishUnknown."""
         self._check_open()
         if self._held is None:
             raise ConfigError("the batch is empty: add a message first, or leave commit out")
@@ -195,7 +195,7 @@ class AtomicBatch(Generic[V]):
         return self.ack
 
     def discard(self) -> None:
-        """Give the batch up; nothing of it is stored. Idempotent."""
+        """Give the batch up; none of it is stored. Idempotent."""
         self._held = None
         self._closed = self._closed or "was discarded"
 
@@ -220,8 +220,8 @@ class AtomicBatch(Generic[V]):
                 raise ConfigError(f"the header {name} is set by the batch itself")
         self._engine.encode(
             subject, payload, b"", self._block(built, self._size + 1, deadline)
-        )  # what is wrong fails here
-        # A message goes out when the next one comes: a buffer that its owner uses again until then is copied now.
+        )  # errors in the message show here
+        # A message goes out when the next one comes. Its buffer is copied now, because the caller may reuse it.
         return subject, payload if isinstance(payload, str) else bytes(payload), built
 
     def _block(self, headers: Headers, number: int, deadline: Deadline) -> bytes:
@@ -247,7 +247,7 @@ class AtomicBatch(Generic[V]):
         self._closed = closed
 
     def _request_first(self, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> bytes:
-        """The first message finds the stream: 503s are retried by the rules of `publish`."""
+        """The first message finds the stream, and 503s are retried by the rules of `publish`."""
         first = _First(self._js, subject, payload, block, deadline)
         while True:
             try:
@@ -302,7 +302,7 @@ class AtomicBatch(Generic[V]):
 
 
 class _First(Delivery):
-    """The first message of a batch, which is not stored before the commit: every refusal is the end of it."""
+    """The first message of a batch, which is not stored before the commit. Every refusal ends the batch."""
 
     def __init__(self, js: JetStream, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> None:
         super().__init__(js, subject, payload, block, deadline, None, RETRY_WAIT, 0.0)
@@ -315,7 +315,7 @@ class _First(Delivery):
 
 
 class _Commit(Delivery):
-    """The message that stores a batch. It is sent once; whether it is stored shows by the batch's id."""
+    """The message that stores a batch. It is sent once; the batch's id shows whether it is stored."""
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class _Commit(Delivery):
 
 
 def _check_taken(payload: bytes) -> None:
-    """The answer to a message inside a batch is empty; anything else is the reason why the batch failed."""
+    """The answer to a message inside a batch is empty. Any other answer is the reason why the batch failed."""
     if payload:
         raise reply_error(payload)
 

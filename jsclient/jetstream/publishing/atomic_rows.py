@@ -1,4 +1,4 @@
-"""Rows of a table as part of an atomic batch: they are ready, so they leave in blocks and are not looked at again."""
+"""Rows of a table as part of an atomic batch: they are ready, so they are sent in blocks and not looked at again."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
 
 AT_ONCE: Final = 512 * 1024
-"""Bytes of frames that are handed over at once: nothing has to be waited for in between."""
+"""Bytes of frames in one block, which is sent without a wait in between."""
 
 
 class AtomicRows(AtomicBatch[Any]):
-    """An atomic batch that begins with an ordinary message and goes on with rows. A lost row fails the commit."""
+    """An atomic batch that begins with an ordinary message and continues with rows. A lost row fails the commit."""
 
     def __init__(self, js: JetStream[Any], timeout: float) -> None:
         super().__init__(js, timeout=timeout, ack_every=0)
         self._starts: dict[bytes, bytes] = {}
 
     def add_rows(self, rows: Sequence[Row]) -> None:
-        """Send all but the last row, which is held back for the commit. At least one; once, after the first message."""
+        """Send all but the last row, which is held back for the commit. At least one row; once, after the first
+        message."""
         self._check_open()
         if self._size + len(rows) > self._max:
             raise BatchTooLarge(f"a batch has at most {self._max} messages")

@@ -1,8 +1,8 @@
-"""Synchronous publish: one message, its PubAck, and the rules for when there is none.
+"""Synchronous publish: one message, its PubAck, and the rules for a publish that gets none.
 
-A 503 ("no responders") means certainly not stored, and is retried until a total deadline: the election of a stream
-leader lasts 4 to 8 s, and nats.go's 2 x 250 ms give up long before. A timeout or a lost link means unknown; only a
-message id makes sending again safe then, within the stream's duplicate window.
+After a 503 ("no responders") the message is certainly not stored, so the client retries until a total deadline. The
+election of a stream leader lasts 4 to 8 s, and nats.go's 2 x 250 ms give up long before. After a timeout or a lost
+link the outcome is unknown. Then only a message id makes it safe to send again, within the stream's duplicate window.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
 
 PUBLISH_TIMEOUT: Final = 15.0
-"""Seconds that a synchronous publish may take in all: twice the longest election measured (7.6 s)."""
+"""Seconds for the complete synchronous publish: twice the longest election measured (7.6 s)."""
 
 ATTEMPT_TIMEOUT: Final = 5.0
 """Seconds without an ack after which a message with an id is sent again."""
@@ -50,17 +50,17 @@ RETRY_WAIT: Final = 0.25
 """Seconds between two attempts after a 503 (nats.go)."""
 
 FORBIDDEN_ATTEMPTS: Final = 2
-"""Retries after a 503 when we may not ask whether a stream exists (nats.go's number)."""
+"""Retries after a 503 if this user has no permission to ask whether a stream exists (nats.go's number)."""
 
 ASK_AFTER: Final = 2
-"""The 503 after which an asynchronous publish asks whether any stream takes the subject."""
+"""The number of the 503 after which an asynchronous publish asks whether any stream takes the subject."""
 
 TRIES: Final = 3
-"""The 503 from which on that answer counts: half a second after the first one, as long as nats.go tries, so that a
-stream that is just being made may come. A synchronous publish asks only then."""
+"""The number of the 503 from which on that answer counts: half a second after the first one, as long as nats.go tries.
+So a stream that is just being created has time to appear. A synchronous publish asks only then."""
 
 FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError, MaxSubscriptionsExceeded)
-"""What an attempt may end with that deserves a second thought."""
+"""The errors of an attempt after which the publish may continue."""
 
 _MSG_ID_LINE: Final = f"\r\n{names.MSG_ID}: ".encode()
 
@@ -70,7 +70,7 @@ decode_fast: Final = msgspec.json.Decoder(PubAck).decode
 
 
 def check_retries(attempts: int | None, wait: float | dt.timedelta) -> None:
-    """What a call says about its own retries; raises ConfigError."""
+    """Check the retry options of a call; raises ConfigError."""
     if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 0):
         raise ConfigError(f"retry_attempts must be an int of 0 or more, or None, got {attempts!r}")
     seconds = plain(wait)
@@ -80,7 +80,7 @@ def check_retries(attempts: int | None, wait: float | dt.timedelta) -> None:
 
 
 def may_go_on(payload: bytes) -> bool:
-    """Whether an answer to a publish may be followed by another one: a refusal, by a server that leads no more."""
+    """True if another answer to a publish may follow this one: it is a refusal, by a server that leads no more."""
     return payload.startswith(b'{"error"')
 
 
@@ -97,11 +97,11 @@ def decode_ack(payload: bytes) -> PubAck:
 
 
 def reply_error(payload: bytes) -> JetStreamError:
-    """Why a reply is no PubAck."""
+    """The reason why a reply does not hold a PubAck."""
     try:
         plain = msgspec.json.decode(payload)
         if plain.get("seq") == 0 and plain.get("duplicate") and plain.get("stream"):
-            # Replicated streams of 2.9 and 2.10: the id is noted, and its message has no sequence yet, or never will.
+            # Replicated streams of 2.9 and 2.10: the id is noted; its message has no sequence yet, or never will.
             return DuplicateInProcess(503, DUPLICATE_IN_PROCESS, "the message with this id is not stored yet")
         found = plain["error"]
         return api_error(int(found.get("code", 0)), int(found.get("err_code", 0)), str(found.get("description", "")))
@@ -113,7 +113,7 @@ def reply_error(payload: bytes) -> JetStreamError:
 
 
 def has_id(block: bytes | None) -> bool:
-    """Whether an encoded header block holds a message id: only then is sending again safe."""
+    """True if an encoded header block holds a message id; only then is it safe to send again."""
     return block is not None and _MSG_ID_LINE in block
 
 

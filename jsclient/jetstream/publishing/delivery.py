@@ -1,7 +1,7 @@
-"""The further life of a synchronous publish if its first attempt brought no ack.
+"""The later steps of a synchronous publish whose first attempt brought no ack.
 
-What may be stored already is sent again only with a message id, and only as long as the stream is certain to remember
-it. Every refusal is judged by `verdict`; what is in doubt is looked for in the stream.
+A message that may be stored already is sent again only with a message id, and only as long as the stream certainly
+remembers that id. `verdict` judges every refusal. If the outcome is in doubt, the client looks into the stream.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     from jsclient.message import Msg, Payload
 
 LOOK_TIMEOUT: Final = 1.0
-"""Seconds that one look may take."""
+"""Seconds for one look into the stream."""
 
 
 class Delivery:
-    """One publish: what was sent, what may be stored, and how long it may go on. `began`: when `elapsed` said so
-    before its first attempt."""
+    """One publish: the message, what may be stored, and how long it may take. `began` is the reading of `elapsed`
+    before the first attempt."""
 
     tries = TRIES
     unasked_attempts = FORBIDDEN_ATTEMPTS
@@ -100,7 +100,7 @@ class Delivery:
         self.stream: str = UNAVAILABLE
 
     def run(self) -> PubAck:
-        """The first attempt, and what it takes after that."""
+        """Make the first attempt, and continue as far as its outcome requires."""
         reply = None
         try:
             reply = self.send()
@@ -109,7 +109,7 @@ class Delivery:
             return self.persist(error, reply)
 
     def persist(self, error: Exception, reply: Msg | None) -> PubAck:
-        """Judge the failure (`reply` is the answer that told it), wait as long as it deserves, try again."""
+        """Judge the failure (`reply` is the answer that reported it), wait as long as it needs, and try again."""
         while True:
             try:
                 ack = self.judge(error, reply)
@@ -141,7 +141,7 @@ class Delivery:
         return request(self.subject, self.payload, timeout=wait, headers=self.headers, may_go_on=may_go_on)
 
     def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
-        """Raise what ends the publish, or return when another attempt is due; an ack when it came after all."""
+        """Raise the error that ends the publish, or return None when another attempt is due; an ack if it came late."""
         if isinstance(error, ApiError):
             return self._refused(error, reply)
         if isinstance(error, NoResponders):
@@ -156,7 +156,7 @@ class Delivery:
         return None
 
     def _without_ack(self, error: Exception) -> PubAck | None:
-        """It may be stored, and only an id makes it safe to send it again. Without an inbox no ack would come."""
+        """The message may be stored, and only an id makes another copy safe. Without an inbox no ack can come."""
         if not self.has_id or self.deadline.expired() or isinstance(error, MaxSubscriptionsExceeded):
             raise self._unknown(error) from error
         self._wait_for_link(error)
@@ -169,8 +169,8 @@ class Delivery:
         verdict = judge(error, published, in_doubt=self.in_doubt)
         if verdict is Verdict.AGAIN:
             if isinstance(error, DuplicateInProcess):
-                self.in_doubt = True  # the other copy may come to be stored
-                reply = None  # that is the only answer
+                self.in_doubt = True  # the other copy may still be stored
+                reply = None  # no further answer will follow
             return self._pause(error, reply)
         stream = "" if reply is None else stream_of(reply.data)
         if verdict is Verdict.REFUSED or (verdict is Verdict.LISTEN and self._has_one_leader(stream)):
@@ -184,7 +184,7 @@ class Delivery:
         return streams.replicas(stream, time.monotonic()) == 1
 
     def _inquire(self, inquiry: Inquiry, reply: Msg | None) -> PubAck:
-        """Look at the stream, and listen for another answer meanwhile, until the outcome is certain."""
+        """Look at the stream, and meanwhile listen for another answer, until the outcome is certain."""
         inquiry.denied = self.js.publish_streams.denied(inquiry.stream, time.monotonic())
         while True:
             found = self._look(inquiry)
@@ -222,7 +222,7 @@ class Delivery:
         return None
 
     def _listen(self, reply: Msg | None, seconds: float) -> PubAck | None:
-        """Another answer to the copy that was refused, if that is an ack. Raises ConnectionLost, ConnectionClosed."""
+        """Return an ack that follows a refused copy. Raises ConnectionLost, ConnectionClosed."""
         deadline = Deadline(seconds)
         if reply is None:
             wait_for_event(self.js.nc, (LinkEvent.CLOSED,), seconds, lambda: False)
@@ -236,7 +236,7 @@ class Delivery:
     # --- sending again --------------------------------------------------------------------------------------------
 
     def _check_window(self, error: Exception) -> PubAck | None:
-        """Another copy only as long as the stream remembers the id of the first; else an ack if that can be seen."""
+        """Allow another copy only while the stream remembers the id of the first; otherwise return the ack if found."""
         streams = self.js.publish_streams
         while (window := streams.window(self.subject, time.monotonic())) is None:
             streams.ask(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
@@ -270,7 +270,7 @@ class Delivery:
         self._pause(error, None)
 
     def _pause(self, error: Exception, reply: Msg | None, least: float = 0.0) -> PubAck | None:
-        """Wait before the next attempt; the refused copy may be acknowledged meanwhile."""
+        """Wait before the next attempt; an ack for the refused copy may come meanwhile."""
         left, pause = self.deadline.remaining(), max(self.retry_wait, least)
         if left is not None and left <= pause:
             raise self._give_up(error) from error

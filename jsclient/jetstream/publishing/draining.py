@@ -1,4 +1,4 @@
-"""What `drain` of the connection does about asynchronous publishes: it waits for their acks."""
+"""`drain` of the connection waits for the acks of asynchronous publishes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Unacknowledged(Taker):
-    """The messages of one window. They are waited for when every handler has ended and nothing new can be published."""
+    """The messages of one window. The drain waits for them when every handler has ended and no one can publish."""
 
     publishes = True
 

@@ -1,4 +1,4 @@
-"""What recovery needs to know about a message under way, however it was published."""
+"""The state of a message in flight that recovery needs, however the message was published."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Entry(Protocol):
     _token: bytes
     """The last token of its reply subject."""
     _sends: int
-    """Copies that were sent, less those that are certainly not stored."""
+    """The number of copies sent, less those that are certainly not stored."""
     _no_responders: int
-    """Copies that were answered with 503."""
+    """The number of copies that were answered with 503."""
     _first: float
-    """When the sweep saw it first, or the first copy was sent that may be stored, as `elapsed` tells; 0: not yet."""
+    """When the sweep first saw it, or the first copy that may be stored was sent (`elapsed`); 0 if not yet."""
     _last: float
-    """When it was sent last."""
+    """When the last copy was sent."""
     _since: float
-    """Since when its ack is waited for; a reconnect starts anew."""
+    """The start of the wait for its ack; a reconnect starts it again."""
     _ack: PubAck | None
     _error: BaseException | None
     _watchers: list[Any] | None
-    """What is to be told of its end."""
+    """Tickets and callbacks to notify when it ends."""
 
     @property
     def subject(self) -> str: ...
@@ -41,11 +41,11 @@ class Entry(Protocol):
     def _block(self) -> bytes | None: ...
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
 
 
 class FrameEntry(msgspec.Struct, gc=False, eq=False):
-    """No more than the frame. What it says is read from it when that is needed, which is rare."""
+    """A row, which has only its frame. The fields are read from the frame when needed, which is rare."""
 
     _token: bytes
     frame: bytes
@@ -75,17 +75,17 @@ class FrameEntry(msgspec.Struct, gc=False, eq=False):
 
 
 def in_doubt(entry: Entry) -> bool:
-    """Whether some copy was sent that nobody answered with 503."""
+    """True if some copy was sent that was not answered with 503."""
     return entry._sends > entry._no_responders
 
 
 def unknown(entry: Entry, why: str) -> PublishUnknown:
-    """The outcome of a message that may be stored."""
+    """The error for a message that may be stored."""
     return PublishUnknown(f"the message on {entry.subject!r} (sent {entry._sends} times) got no ack: {why}")
 
 
 def no_stream(entry: Entry) -> JsClientError:
-    """The outcome of a message that nobody took."""
+    """The error for a message that no stream took."""
     if in_doubt(entry):
         return unknown(entry, "nobody takes it now")
     return NoStreamResponse(

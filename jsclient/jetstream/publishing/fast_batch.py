@@ -1,8 +1,8 @@
 """Fast batches (nats-server 2.14, ADR-50): a stream of messages with few acks, stored as they come. Not a transaction.
 
-Every message carries a reply subject `<inbox>.<flow>.<gap mode>.<number>.<operation>.$FI`; the server answers there
-about every `flow` messages and slows the publisher down by asking for more answers. The batch is driven by the
-thread that uses it; there is no thread of its own.
+Every message carries a reply subject `<inbox>.<flow>.<gap mode>.<number>.<operation>.$FI`. The server answers there
+about every `flow` messages, and slows the publisher down by asking for more answers. The thread that uses the batch
+also drives it; the batch starts no thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "JetStream")
 
 FLOW: Final = 100
-"""Messages per answer that we ask for (ADR-50); the server may lower it."""
+"""Messages per answer that the client asks for (ADR-50); the server may lower it."""
 
 MAX_OUTSTANDING: Final = 2
 """Answers that may be outstanding before `add` waits (ADR-50)."""
@@ -60,7 +60,7 @@ START, APPEND, COMMIT, COMMIT_END, PING = range(5)
 
 
 class FlowReply(msgspec.Struct):
-    """An answer of the server while the batch goes on."""
+    """An answer of the server while the batch continues."""
 
     type: str = ""
     seq: int = 0
@@ -82,17 +82,18 @@ class FastBatch(Generic[V]):
 
     If a message is lost on the way or refused, `gap="fail"` (default) ends the batch with BatchGap or the error.
     `gap="ok"` continues, and collects the numbers in `gaps` and `errors`. The server has confirmed all messages up to
-    `acked`; with "ok" this number and `ack.count` include those in `gaps` and `errors`. `timeout` bounds each call
-    without a timeout (15 s by default). The server answers every `flow` messages (100, or less if it asks for that),
-    and `add` waits while `max_outstanding` (2) answers are missing. The server forgets a batch without messages for
-    10 s.
+    `acked`; with "ok" this number and `ack.count` include those in `gaps` and `errors`.
+
+    `timeout` bounds each call without a timeout (15 s by default). The server answers every `flow` messages (100, or
+    less if it asks for that), and `add` waits while `max_outstanding` (2) answers are missing. The server forgets a
+    batch without messages for 10 s.
 
     Attributes:
         id: Its id on the server.
-        ack: The ack of the end; None before it.
-        acked: Up to this number the server has confirmed.
+        ack: The ack of the end. It is None before the end.
+        acked: The server has confirmed the messages up to this number.
         gaps: Numbers of messages that were lost on the way, with `gap="ok"`.
-        errors: Number of a message that was refused -> why, with `gap="ok"`.
+        errors: The error of each refused message by its number, with `gap="ok"`.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -150,7 +151,7 @@ class FastBatch(Generic[V]):
 
     @property
     def closed(self) -> bool:
-        """True once it has ended, in whatever way."""
+        """True once it has ended in any way."""
         return bool(self._closed)
 
     # --- messages -----------------------------------------------------------------------------------------------
@@ -167,16 +168,17 @@ class FastBatch(Generic[V]):
     ) -> int:
         """Publish a message; returns its number in the batch, from 1. Waits when the server asks to slow down.
 
-        The first one waits for the server's answer, so that a missing or unsuitable stream shows at once; while there
-        is no link it waits for one.
-        Raises BatchClosed, BatchGap, ApiError (the server refused a message), PublishUnknown (no answer in time, the
-        link was lost, the server ended the batch: what is beyond `acked` may be stored), NotStored (this message could
-        not be sent, and all before it are confirmed), NoStreamForSubject, NotSupported.
+        The first one waits for the server's answer, so a missing or unsuitable stream shows immediately. While there
+        is no link, it waits for one.
+
+        Raises BatchClosed, BatchGap, ApiError (the server refused a message), NoStreamForSubject, NotSupported. Raises
+        PublishUnknown if no answer came in time, the link was lost or the server ended the batch; messages beyond
+        `acked` may be stored. Raises NotStored if this message could not be sent, and all before it are confirmed.
         """
         if self._closed:
             self._check_open()
         data: Any = payload if payload.__class__ is bytes else payload_of(self._js.codec, payload)
-        # A message that only joins the queue needs no clock, unless the caller has stated a time.
+        # A message that only joins the queue needs no clock, unless the caller gave a timeout.
         deadline = None if timeout is DEFAULT else Deadline.of(timeout, None)
         if headers is None and msg_id is None and not options:
             block = None
@@ -191,7 +193,7 @@ class FastBatch(Generic[V]):
         if number == 1:
             self._begin(subject, self._frame(subject, data, block, number, START), deadline)
         else:
-            # What `_frame` and `_send` do, in line: a message costs 2.8 us of CPU instead of 7.
+            # This is `_frame` and `_send` in line, because a message then costs 2.8 µs of CPU instead of 7.
             try:
                 frame = Unkept(self._encode(subject, data, b"%b%d.1.$FI" % (self._start, number), block))
                 if deadline is None:
@@ -228,7 +230,7 @@ class FastBatch(Generic[V]):
         headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> PubAck:
-        """End the batch, with a last message if a subject is given, and wait until all of it is stored."""
+        """End the batch, with a last message if a subject is given, and wait until all messages are stored."""
         self._check_open()
         deadline = Deadline.of(timeout, self._timeout)
         if not self._size and subject is None:
@@ -253,7 +255,7 @@ class FastBatch(Generic[V]):
         return self.ack
 
     def discard(self) -> None:
-        """Stop here without a commit; what was added stays stored. Idempotent."""
+        """Stop here without a commit. The messages that were added stay stored. Idempotent."""
         self._end("was given up")
 
     # --- sending ------------------------------------------------------------------------------------------------
@@ -274,14 +276,14 @@ class FastBatch(Generic[V]):
         return Unkept(self._engine.encode(subject, payload, reply, block))
 
     def _send(self, frame: bytes, deadline: Deadline, number: int = 0) -> None:
-        """`number`: of the message in it; 0: none is."""
+        """Send a frame. `number` is the number of the message in it, or 0 without a message."""
         try:
             self._engine.post_now(frame, deadline)
         except ConnectionLost as error:
             raise self._lost(error, number) from error
 
     def _begin(self, subject: str, frame: bytes, deadline: Deadline | None) -> None:
-        """The first message finds the stream, by the rules of `publish`: it waits for a link, and goes out again after
+        """The first message finds the stream, by the rules of `publish`. It waits for a link, and is sent again after
         a 503."""
         deadline = deadline or Deadline(self._timeout)
         delivery = Delivery(self._js, subject, b"", None, deadline, None, RETRY_WAIT, 0.0)
@@ -294,9 +296,9 @@ class FastBatch(Generic[V]):
             raise
 
     def _is_taken(self, frame: bytes, deadline: Deadline, delivery: Delivery) -> bool:
-        """Send the first message; False when it is certainly not stored, and is due once more."""
+        """Send the first message; False if it is certainly not stored and should be sent once more."""
         while self._inbox.take() is not None:
-            pass  # nothing is under way: a link that went and came back says nothing about it
+            pass  # no message is in flight, so a link that was lost and came back does not matter
         try:
             self._engine.post_now(frame, deadline)
             self._wait_until(lambda: self._started, deadline, ping=False)
@@ -310,7 +312,7 @@ class FastBatch(Generic[V]):
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _wait_until(self, done: Callable[[], bool], deadline: Deadline | None, ping: bool = True) -> None:
-        """Take answers until `done()`; a ping asks for a lost one after a third of the time."""
+        """Take answers until `done()`. After a third of the time a ping asks for a lost answer."""
         deadline = deadline or Deadline(self._timeout)
         third = None if deadline.seconds is None else deadline.seconds / 3
         self._engine.flush_outbox()
@@ -373,7 +375,7 @@ class FastBatch(Generic[V]):
 
     def _on_error(self, number: int, error: ApiError) -> None:
         if number and self._gap == "ok":
-            self.errors[number] = error  # the batch goes on without this message
+            self.errors[number] = error  # the batch continues without this message
             return
         self._end("was refused by the server")
         if not self._started:
@@ -391,7 +393,7 @@ class FastBatch(Generic[V]):
         self._end("was committed")
 
     def _lost(self, why: ConnectionLost | str, number: int = 0) -> JetStreamError:
-        """`number`: of the message that met it."""
+        """The error for a lost connection. `number` is the number of the message that met it."""
         self._end("has lost its connection")
         if isinstance(why, str):
             return self._unknown(f"the link was lost ({why})")

@@ -1,8 +1,8 @@
-"""Rows of a table through fast batches (nats-server 2.14): an answer for hundreds of rows instead of one for each.
+"""Rows of a table through fast batches (nats-server 2.14): one answer for hundreds of rows instead of one for each.
 
-Every list of rows is one batch, ended by a commit: the server forgets a batch after 10 s without a message, and it may
-take longer than that until the next rows are there. Message ids are honoured, so after any break (a gap, a lost link, a
-restarted server) what is not confirmed goes into a new batch, by the rules of `publish`.
+Every list of rows is one batch, which ends with a commit. The next rows may take longer than the 10 s after which the
+server forgets a batch without messages. The server honours message ids. So after any break (a gap, a lost link, a
+restarted server) the unconfirmed rows go into a new batch, by the rules of `publish`.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("jsclient.jetstream")
 
 FLOW: Final = 500
-"""Rows per answer that we ask for; the server may lower it."""
+"""Rows per answer that the client asks for; the server may lower it."""
 
 FIRST_FLOW: Final = 100
-"""What we go by until the server has said something."""
+"""Rows per answer that the client assumes until the server has answered."""
 
 BATCH_GONE: Final = frozenset({10158, 10208, 10211})
 """Errors after which another batch may do: id in process, batch unknown (forgotten), too many under way."""
 
 KNOWN_STEPS: Final = 10_000
-"""Rows of a batch for which the end of the reply subject is remembered: as many as Arrow gives Spark at once."""
+"""Rows of a batch for which the end of the reply subject is cached: as many as Arrow gives Spark in one batch."""
 
 Message = tuple[bytes, bool, bytes]
-"""How its line begins (checked), whether it has an id, and all of its frame that stands behind the reply subject."""
+"""The checked beginning of its line, True if it has an id, and the part of its frame behind the reply subject."""
 
 
 class FastRowPublisher:
     """Publishes lists of rows to one stream; for one thread. `guard` as in RowPublisher."""
 
     def __init__(self, js: JetStream, rules: Rules, guard: Callable[[], None] | None = None) -> None:
-        self.totals: Totals = Totals()  # without duplicates: the server does not tell them here
+        self.totals: Totals = Totals()  # without duplicates, which the server does not report here
         self.seen: set[str] = set()
         self._js = js
         self._rules = rules
@@ -71,7 +71,7 @@ class FastRowPublisher:
         self._engine = engine_of(js.nc)
         self._starts: dict[bytes, bytes] = {}
         self._under_way = False
-        self._engine.check_headers()  # ids, and whatever rows have
+        self._engine.check_headers()  # for ids and the headers of rows
 
     def publish(self, rows: Sequence[Row]) -> None:
         """Send the rows and return when all of them are stored."""
@@ -117,11 +117,11 @@ class FastRowPublisher:
         return self.totals
 
     def settle(self, timeout: float | None) -> bool:
-        """Whether no row is under way: each list was stored, or raised. It does not take `timeout` seconds."""
+        """True if no row is in flight: each list was stored or raised. It needs none of the `timeout` seconds."""
         return not self._under_way
 
     def close(self) -> None:
-        """Nothing is left open between two lists."""
+        """Between two lists there is nothing to close."""
 
     def _start(self, subject: bytes) -> bytes:
         if len(self._starts) >= MAX_CACHED:
@@ -132,7 +132,7 @@ class FastRowPublisher:
 
 
 class _Rows(Delivery):
-    """The life of one list of rows: batch after batch, until all of them are stored."""
+    """The life of one list of rows: batch after batch, until all rows are stored."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Rows(Delivery):
         self._guard = guard
 
     def store(self) -> PubAck:
-        """Raises what ends it."""
+        """Store the rows; raises the error that ends it."""
         while True:
             batch = _Batch(self.js, flow=FLOW, timeout=self._timeout)
             try:
@@ -165,12 +165,12 @@ class _Rows(Delivery):
                 batch.discard()
 
     def _take_over(self, confirmed: int, error: Exception) -> None:
-        """Return when the rows that are not confirmed may be sent again."""
+        """Return when the unconfirmed rows may be sent again."""
         ended = error.__cause__ if isinstance(error, PublishUnknown) else None
         if isinstance(ended, ApiError) and not may_follow(ended):
-            raise error  # the stream has refused a row, by its fence say: another batch would end as this one did
+            raise error  # the stream has refused a row, for example by its fence; another batch would end the same way
         log.info("fast batch: %s; %d of %d rows are confirmed", error, confirmed, len(self._rows))
-        # Only the end of a batch tells that all of it is stored, and where: the last row goes out with another one.
+        # Only the end of a batch shows that it is complete, and where: the last row goes out with another batch.
         confirmed = min(confirmed, len(self._rows) - 1)
         if confirmed:
             del self._rows[:confirmed]
@@ -198,7 +198,7 @@ class _Rows(Delivery):
 
 
 def may_follow(error: ApiError) -> bool:
-    """Whether another batch may do what this one could not."""
+    """True if another batch may succeed where this one failed."""
     return (
         passes(error)
         or error.err_code in BATCH_GONE
@@ -212,7 +212,7 @@ def _first_steps() -> list[bytes]:
 
 
 def _steps(count: int) -> Iterable[bytes]:
-    """How the reply subjects of the rows of a batch end. Formatting the numbers was a tenth of a row."""
+    """The ends of the reply subjects of a batch's rows. Formatting the numbers was a tenth of a row."""
     known = _first_steps()
     if count <= len(known):
         return known
@@ -223,7 +223,7 @@ class _Batch(FastBatch):
     """A batch of rows that are ready, written in blocks."""
 
     def store(self, rows: list[Message]) -> PubAck:
-        """Send all of them, obeying the server's flow control, and end the batch."""
+        """Send all rows, obeying the server's flow control, and end the batch."""
         self._open(Deadline(self._timeout))
         self._subject = rows[-1][0].split(b" ", 2)[1].decode("utf-8", "surrogateescape")
         prefix, line = self._start, len(self._start) + 20
@@ -246,7 +246,7 @@ class _Batch(FastBatch):
         return self.commit()
 
     def _wait_for_flow(self) -> int:
-        """Wait until the server wants more rows; returns how many it wants in all."""
+        """Wait until the server wants more rows; returns the number of rows that it wants in all."""
         self._wait_until(lambda: self.acked + self._flow * self._outstanding > self._size, None)
         return self.acked + self._flow * self._outstanding
 

@@ -1,4 +1,4 @@
-"""What `publish_async` returns: the ack to come."""
+"""The future that `publish_async` returns, for an ack that is still to come."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class PubMsg(msgspec.Struct, frozen=True):
-    """A message to publish: what `publish_msg` takes, and what a future or an error handler shows.
+    """A message to publish: `publish_msg` takes it, and a future or an error handler shows it.
 
     Attributes:
-        subject: Where it goes.
+        subject: The subject of the message.
         payload: The payload; text goes out as UTF-8.
         headers: Its headers.
-        reply: The reply subject; JetStream publishes must not have one.
+        reply: The reply subject, which must be empty for JetStream publishes.
     """
 
     subject: str
@@ -45,13 +45,13 @@ class PubMsg(msgspec.Struct, frozen=True):
 
 
 class PublishFuture(msgspec.Struct, gc=False, eq=False):
-    """The ack to come of one `publish_async`. It always resolves: acked, rejected, certainly not stored, or unknown.
+    """The future ack of one `publish_async`. It always resolves: acked, rejected, certainly not stored, or unknown.
 
-    Thread-safe. A Struct because it is made for every message: 85 ns, where a class with __slots__ costs 226 and
-    `concurrent.futures.Future` 3,300.
+    Thread-safe. It is a Struct because one is made for every message: this takes 85 ns, while a class with __slots__
+    takes 226 and `concurrent.futures.Future` 3,300.
 
     Attributes:
-        subject: Where the message goes.
+        subject: The subject of the message.
         payload: Its payload.
     """
 
@@ -62,9 +62,9 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
     _block: bytes | None
     _sends: int = 1
     _no_responders: int = 0
-    _first: float = 0.0  # when the sweep saw it first, as `elapsed` tells; 0: not yet
-    _last: float = 0.0  # when it was sent last
-    _since: float = 0.0  # since when its ack is waited for; a reconnect starts anew
+    _first: float = 0.0  # When the sweep first saw it (`elapsed`), or 0 if not yet.
+    _last: float = 0.0  # The last copy was sent then.
+    _since: float = 0.0  # The wait for its ack began then; a reconnect starts it again.
     _ack: PubAck | None = None
     _error: BaseException | None = None
     _watchers: list[Any] | None = None
@@ -74,10 +74,10 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         return self._ack is not None or self._error is not None
 
     def result(self, timeout: float | dt.timedelta | None = None) -> PubAck:
-        """The ack; waits at most `timeout` seconds (None: until it is resolved, which is bounded by the ack timeout).
+        """The ack. Waits at most `timeout` seconds; with None until it is resolved, which the ack timeout bounds.
 
-        Raises what became of the message instead: an ApiError (rejected), NotStored, or PublishUnknown; and
-        TimedOut when it is not resolved within `timeout`.
+        If there is no ack, raises the outcome of the message: an ApiError (rejected), NotStored, or
+        PublishUnknown. Raises TimedOut if it is not resolved within `timeout`.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -86,24 +86,24 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         return self._ack
 
     def exception(self, timeout: float | dt.timedelta | None = None) -> BaseException | None:
-        """Why there is no ack, or None when there is one; waits like `result`."""
+        """The error instead of an ack, or None if the ack came; waits like `result`."""
         self._wait(plain_or_none(timeout))
         return None if self._error is None else _copy(self._error)
 
     def add_done_callback(self, call: Callable[[PublishFuture], Any]) -> None:
-        """Call `call(future)` on the connection's events thread once it is resolved, or soon if it is already; here and
-        now where that thread has ended with the connection."""
+        """Call `call(future)` on the connection's events thread once it is resolved, or soon if it already is. If that
+        thread has ended with the connection, the call happens immediately on this thread."""
         handlers.required(call, "the callback")
         self._owner.watch(self, call)
 
     def to_concurrent(self) -> concurrent.futures.Future[PubAck]:
         """The same as a Future of the standard library, for `concurrent.futures.wait` and `as_completed`, and for
-        `asyncio.wrap_future`. It cannot be cancelled: what was sent cannot be taken back."""
+        `asyncio.wrap_future`. You cannot cancel it, because the message has been sent already."""
         owner: AsyncPublisher = self._owner
         owner.flush()
         converted = Converted(self)
         if self.done():
-            converted.tell()  # nobody can have asked for it yet, and the connection may have ended
+            converted.tell()  # no caller can have the Future yet, and the connection may have ended
         else:
             owner.watch(self, converted)
         return converted.future
@@ -151,7 +151,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
 
 
 class Converted(waiting.Ticket[None]):
-    """Tells a Future of the standard library what became of one of ours, on the thread that resolves it."""
+    """Gives the outcome of our future to a Future of the standard library, on the thread that resolves it."""
 
     __slots__ = ("_source", "future")
 
@@ -173,10 +173,10 @@ class Converted(waiting.Ticket[None]):
 
 
 def _copy(error: BaseException) -> BaseException:
-    """The same error anew, for every caller that may raise it.
+    """A new copy of the error, for every caller that may raise it.
 
-    A raised error refers to the frames it went through, and those to the future: as the garbage collector does not
-    look into futures, an error kept in one must never be raised itself. Threads do not share a traceback either.
+    A raised error refers to the frames it went through, and they refer to the future. The garbage collector does not
+    look into futures, so an error kept in one must never be raised itself. Threads do not share a traceback either.
     """
     copy = error.__class__.__new__(error.__class__, *error.args)
     copy.args = error.args

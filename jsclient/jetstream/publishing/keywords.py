@@ -1,4 +1,4 @@
-"""Keyword arguments that are handed on, for type checkers; each is described where it arrives."""
+"""Typed dictionaries for keyword arguments that a call passes on. The call that receives them describes each one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import PublishOptions
 
 OPTION_PREFIX: Final = "publish_async_"
-"""What the options of AsyncPublisher begin with where a JetStream object takes them."""
+"""The prefix of AsyncPublisher's options where a JetStream object takes them."""
 
 
 class PublishAsyncDict(PublishOptions, total=False):
-    """Those of `publish_msg_async`; see `publish_async`.
+    """The options of `publish_msg_async`; see `publish_async`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        msg_id: The message id; default None: the header of the message, if it has one.
+        msg_id: The message id. With None (default) the header of the message counts, if it has one.
 
     It also has the fields of `PublishOptions`.
     """
@@ -30,14 +30,14 @@ class PublishAsyncDict(PublishOptions, total=False):
 
 
 class PublishDict(PublishOptions, total=False):
-    """Those of `publish_msg`; see `publish`.
+    """The options of `publish_msg`; see `publish`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        msg_id: The message id; default None: the header of the message, if it has one.
+        msg_id: The message id. With None (default) the header of the message counts, if it has one.
         timeout: Seconds for the whole call (15 by default, or the context's `publish_timeout`).
-        retry_attempts: How often it is tried again while nobody listens; default None: until the timeout is over.
+        retry_attempts: Number of retries while no stream answers. None (default) retries until the timeout is over.
         retry_wait: Seconds between these attempts (0.25 by default).
 
     It also has the fields of `PublishOptions`.
@@ -50,26 +50,26 @@ class PublishDict(PublishOptions, total=False):
 
 
 class PublishWindowDict(TypedDict, total=False):
-    """Those of JetStream about `publish_async`; each is described at AsyncPublisher, without its prefix.
+    """The options of JetStream about `publish_async`; AsyncPublisher describes each one, without its prefix.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        publish_async_max_pending: Messages that may wait for their acks; default: 4,000, and over a long line up to
-            32,000.
+        publish_async_max_pending: Messages that may wait for their acks. The default is 4,000, and over a long line up
+            to 32,000.
         publish_async_max_pending_bytes: Bytes that may wait for their acks (64 MiB by default).
         publish_async_ack_timeout: Seconds until a message without an ack resolves as PublishUnknown (30 by default).
-        publish_async_stall_wait: Seconds that `publish_async` waits for room in a full window, then
-            TooManyStalledMessages; default None: as long as it takes.
-        publish_async_retry_attempts: How often a message is sent again while nobody listens; default None: until its
-            ack timeout is over.
+        publish_async_stall_wait: Seconds that `publish_async` waits for room in a full window before it raises
+            TooManyStalledMessages. None (default) waits as long as necessary.
+        publish_async_retry_attempts: Number of retries of a message while no stream answers. None (default) retries
+            until the ack timeout of the message is over.
         publish_async_retry_wait: Seconds between these attempts (0.25 by default).
-        publish_async_duplicate_window: Seconds for which the stream remembers message ids; default None: it is asked
-            when that is needed.
-        publish_async_on_ack: Called with the future of every message that was stored, on the events thread of the
+        publish_async_duplicate_window: Seconds for which the stream remembers message ids. With None (default) the
+            client asks the stream when it needs to know.
+        publish_async_on_ack: The client calls it with the future of every stored message, on the events thread of the
             connection.
-        publish_async_on_error: Called with the future and the error of every message that was not, or may not have
-            been, on the same thread.
+        publish_async_on_error: The client calls it on the same thread, with the future and the error of every message
+            that was not stored or has an unknown outcome.
     """
 
     publish_async_max_pending: int
@@ -84,17 +84,17 @@ class PublishWindowDict(TypedDict, total=False):
 
 
 class JetStreamDict(PublishWindowDict, total=False):
-    """Those of `Connection.jetstream`; see JetStream.
+    """The options of `Connection.jetstream`; see JetStream.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        domain: The JetStream domain; default None: that of the connected server.
-        api_prefix: Instead of `domain`: the prefix of an imported API.
-        timeout: Seconds of an API call that is given none of its own (5 by default).
-        publish_timeout: Seconds for `publish`, batches, and what buckets and stores write (15 by default).
-        direct_get: True reads stored messages from any replica, False from the leader; default None: as each stream
-            allows.
+        domain: The JetStream domain. None (default) means the domain of the connected server.
+        api_prefix: The prefix of an imported API, instead of `domain`.
+        timeout: Seconds for an API call that has no timeout argument (5 by default).
+        publish_timeout: Seconds for `publish`, batches, and the writes of buckets and stores (15 by default).
+        direct_get: True reads stored messages from any replica, False from the leader. None (default) follows the
+            setting of each stream.
         on_request: Called with subject and payload of every API request, on the calling thread.
         on_response: Called with subject, payload and headers of every answer, on the calling thread.
 
@@ -111,16 +111,16 @@ class JetStreamDict(PublishWindowDict, total=False):
 
 
 class AtomicBatchDict(TypedDict, total=False):
-    """Those of `atomic_batch`; see AtomicBatch.
+    """The options of `atomic_batch`; see AtomicBatch.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        timeout: Seconds of each call of the batch that is given none of its own (15 by default).
-        ack_every: After so many messages `add` waits for the server (100 by default); 0: at the first one and the
-            commit only.
-        max_messages: More raise BatchTooLarge (1,000 by default, which is the server's limit unless it is configured
-            otherwise).
+        timeout: Seconds for each call of the batch that has no timeout argument (15 by default).
+        ack_every: `add` waits for the server after this number of messages (100 by default). With 0 only the first
+            message and the commit wait.
+        max_messages: A larger number of messages raises BatchTooLarge. The default of 1,000 is the server's limit
+            unless the server is configured otherwise.
     """
 
     timeout: Timeout
@@ -129,15 +129,15 @@ class AtomicBatchDict(TypedDict, total=False):
 
 
 class FastBatchDict(TypedDict, total=False):
-    """Those of `fast_batch`; see FastBatch.
+    """The options of `fast_batch`; see FastBatch.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        gap: When messages are lost or refused: "fail" (default) ends the batch, "ok" goes on and collects them.
-        flow: The server answers every so many messages (100 by default, 1 to 65,535); it may say less.
-        max_outstanding: So many of these answers may be missing before `add` waits (2 by default).
-        timeout: Seconds of each call of the batch that is given none of its own (15 by default).
+        gap: When messages are lost or refused, "fail" (default) ends the batch, and "ok" continues and collects them.
+        flow: Number of messages per answer of the server (100 by default, 1 to 65,535). The server may lower it.
+        max_outstanding: Number of these answers that may be missing before `add` waits (2 by default).
+        timeout: Seconds for each call of the batch that has no timeout argument (15 by default).
     """
 
     gap: Literal["fail", "ok"]

@@ -1,4 +1,4 @@
-"""The publishing methods of JetStream; the work is done in the other modules of this package."""
+"""The publishing methods of JetStream; the other modules of this package do the work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ hints.wanted(globals(), "AtomicBatch", "FastBatch")
 
 
 class Publishing(Generic[V]):
-    """Base of JetStream: what concerns publishing. `V` is what its codec takes beside bytes and text."""
+    """Base of JetStream for everything about publishing. `V` is what its codec takes next to bytes and text."""
 
     nc: Connection
     publish_timeout: float | None
@@ -64,7 +64,7 @@ class Publishing(Generic[V]):
         self.header_check = check
         """For layers."""
         instrument = js.nc.options.instrumentation
-        # An instrument sees a publish as one operation, whatever it takes.
+        # An instrument sees a publish as one operation, regardless of its attempts.
         self._request = inspect.unwrap(engine_of(js.nc).request) if instrument else engine_of(js.nc).request
         self.publish_streams: Streams = Streams(check_window(options.get(f"{OPTION_PREFIX}duplicate_window")))
         """For layers."""
@@ -72,7 +72,7 @@ class Publishing(Generic[V]):
             self.async_publisher: AsyncPublisher = AsyncPublisher(js, check, **_without_prefix(options))
         except TypeError as error:
             raise ConfigError(f"JetStream: {error}") from None
-        # One call less for every message, 0.25 of 4.2 us; a subclass may still override the method.
+        # One call less for every message saves 0.25 of 4.2 µs; a subclass may still override the method.
         if type(self).publish_async is Publishing.publish_async:
             self.publish_async = self.async_publisher.publish  # type: ignore[method-assign, assignment]
         if instrument is not None:
@@ -93,19 +93,19 @@ class Publishing(Generic[V]):
     ) -> PubAck:
         """Store one message; returns the stream's ack.
 
-        `options` are those of `PublishOptions`: expected_stream, expected_last_seq, expected_last_subject_seq,
+        `options` are the fields of `PublishOptions`: expected_stream, expected_last_seq, expected_last_subject_seq,
         expected_last_subject, expected_last_msg_id, ttl, rollup, incr, schedule.
 
-        `timeout` is the total (15 s by default, or the context's `publish_timeout`). Nobody listening (503) is retried
-        every `retry_wait` seconds until then, or `retry_attempts` times if given; a subject that no stream takes raises
-        NoStreamForSubject in under a second. With `msg_id` the message is sent again when an ack is overdue or the link
-        was lost, as long as the stream remembers the id (it is asked for its duplicate window); beyond that it is
-        looked for in the stream.
+        `timeout` is the total in seconds (15 by default, or the context's `publish_timeout`). If no stream answers
+        (503), the client retries every `retry_wait` seconds until then, or `retry_attempts` times if given. A subject
+        that no stream takes raises NoStreamForSubject in under a second.
 
-        With the codec of the JetStream object it takes values as well; EncodeFailed then, before anything is sent.
+        With `msg_id` the client sends the message again after an overdue ack or a lost link, as long as the stream
+        remembers the id. It asks the stream for its duplicate window. Later it looks for the message in the stream.
 
-        Raises ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject,
-        NoStreamResponse), PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
+        With the codec of the JetStream object it takes values as well (EncodeFailed, before anything is sent). Raises
+        ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject, NoStreamResponse),
+        PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
         """
         data: Any = payload if payload.__class__ is bytes else payload_of(self.codec, payload)
         seconds = self.publish_timeout if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
@@ -133,7 +133,7 @@ class Publishing(Generic[V]):
 
     @arguments
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishDict]) -> PubAck:
-        """Publish a message object: its subject, headers and data; a received message may be passed on like this."""
+        """Publish a message object: its subject, headers and data. You can pass on a received message like this."""
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
 
     def publish_async(
@@ -148,31 +148,31 @@ class Publishing(Generic[V]):
         """Send a message and return the future of its ack; waits only while the window is full: 4,000 messages, more
         over a long line.
 
-        A message with an id survives a reconnect: it is sent again as long as the stream remembers the id (it is asked
-        for its duplicate window). Without one, a lost link resolves the future as PublishUnknown. Raises
-        TooManyStalledMessages, ConnectionClosed, NotSupported, InvalidSubject, PayloadTooLarge.
+        A message with an id survives a reconnect. The client sends it again as long as the stream remembers the id, and
+        asks the stream for its duplicate window. Without an id, a lost link resolves the future as PublishUnknown.
+        Raises TooManyStalledMessages, ConnectionClosed, NotSupported, InvalidSubject, PayloadTooLarge.
         """
         data: Any = payload
         return self.async_publisher.publish(subject, data, headers=headers, msg_id=msg_id, **options)
 
     @arguments
     def publish_msg_async(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
-        """`publish_async` of a message object; its reply must be empty (AsyncPublishReplySet)."""
+        """`publish_async` for a message object; its reply must be empty (AsyncPublishReplySet)."""
         return self.async_publisher.publish_msg(msg, **options)
 
     def publish_async_pending(self) -> int:
-        """How many asynchronous publishes are not resolved yet."""
+        """The number of asynchronous publishes that are not resolved yet."""
         return self.async_publisher.pending()
 
     def publish_async_complete(self, timeout: Timeout = DEFAULT) -> None:
-        """Wait until every message published so far is resolved. Does not raise what failed: `future.result()` does.
+        """Wait until every message published so far is resolved. Errors are raised by `future.result()`, not here.
 
-        By default as long as it takes, which the ack timeout bounds. Raises TimedOut after `timeout` seconds.
+        By default it waits as long as necessary; the ack timeout bounds it. Raises TimedOut after `timeout` seconds.
         """
         self.async_publisher.complete(timeout)
 
     def atomic_batch(self, **options: Unpack[AtomicBatchDict]) -> AtomicBatch[V]:
-        """A batch that is stored whole or not at all (server 2.12, allow_atomic); see AtomicBatch."""
+        """A batch that is stored completely or not at all (server 2.12, allow_atomic); see AtomicBatch."""
         from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 
         return AtomicBatch(cast("JetStream[V]", self), **options)

@@ -1,7 +1,7 @@
-"""What a publish can ask of the stream, as headers; and the server level that each of them needs.
+"""The demands of a publish on the stream, as headers, and the server level that each of them needs.
 
-A header that a server does not know is ignored in silence: a message with a TTL would live for ever, a counter
-increment would be stored as an empty message. Such headers are refused before sending (`Capabilities`).
+A server silently ignores a header that it does not know. Then a message with a TTL would live forever, and a counter
+increment would be stored as an empty message. `Capabilities` refuses such headers before sending.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_HEADERS: Final = 65_535
 """Bytes of headers that a stream accepts (err_code 10097 beyond)."""
 
 LEVEL_VERSIONS: Final = {1: "2.11", 2: "2.12", 3: "2.14", 4: "2.14", 5: "2.15"}
-"""API level -> the first server version that has it."""
+"""The first server version that has an API level, by level."""
 
 LEVEL_OF_HEADER: Final[dict[str, int]] = {
     names.MSG_TTL: 1,
@@ -53,28 +53,29 @@ LEVEL_FAST_BATCH: Final = 4
 
 _ID_START: Final = f"NATS/1.0\r\n{names.MSG_ID}: "
 _MAX_KNOWN: Final = 1_000
-# Header names that passed every check and need no level; filled as they are met, so that a hot loop checks them once.
+# Header names that passed every check and need no level. They are added when met, so a hot loop checks them once.
 _known: set[str] = set()
 
 
 class PublishOptions(TypedDict, total=False):
     """The further keyword arguments of `publish` and `publish_async`; all may be None.
 
-    The expectations are checked by the stream's leader while storing; a wrong one is a typed `ApiError` and
-    nothing is stored.
+    The stream's leader checks the expectations while storing. A wrong one raises a typed `ApiError`, and nothing is
+    stored.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of a wrong type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         expected_stream: The stream that must take the message (StreamMismatch).
         expected_last_seq: The last sequence of the stream (WrongLastSequence).
-        expected_last_subject_seq: The last sequence of the subject; 0 means: there is none yet (WrongLastSequence).
-        expected_last_subject: With expected_last_subject_seq: the subject or filter that it is meant for (server 2.11
-            and later).
-        expected_last_msg_id: The message id of the stream's last message (WrongLastMsgId). Not on replicated streams
-            of 2.15.1: they stop.
+        expected_last_subject_seq: The last sequence of the subject; 0 means that there is none yet (WrongLastSequence).
+        expected_last_subject: The subject or filter that expected_last_subject_seq is meant for (server 2.11 and
+            later).
+        expected_last_msg_id: The message id of the stream's last message (WrongLastMsgId). Do not use it on replicated
+            streams of 2.15.1, because they stop.
         ttl: Seconds until the message is removed, 1 or more, or "never" (server 2.11, allow_msg_ttl).
-        rollup: Replace all earlier messages of the subject ("sub") or stream ("all"); needs allow_rollup_hdrs.
+        rollup: Replace all earlier messages of the subject ("sub") or stream ("all"). The stream needs
+            allow_rollup_hdrs.
         incr: Add this to the counter on the subject; the payload must be empty (server 2.12, allow_msg_counter).
         schedule: Let the server publish the message later or repeatedly (server 2.12, allow_msg_schedules).
     """
@@ -94,7 +95,7 @@ class PublishOptions(TypedDict, total=False):
 
 
 def ttl_text(ttl: float | dt.timedelta | str, name: str = "ttl") -> str:
-    """A TTL for the wire: whole seconds as a number, else a Go duration; "never" as it is."""
+    """A TTL for the wire: whole seconds as a number, other values as a Go duration; "never" stays unchanged."""
     if isinstance(ttl, str):
         if ttl != "never":
             raise ConfigError(f'{name} must be seconds, a timedelta or "never", not {ttl!r}')
@@ -110,14 +111,14 @@ def ttl_text(ttl: float | dt.timedelta | str, name: str = "ttl") -> str:
 def build_headers(
     headers: HeadersLike | None, msg_id: str | None, options: PublishOptions | Mapping[str, Any]
 ) -> Headers | None:
-    """The user's headers and the options in one `Headers`; None when there is nothing.
+    """The user's headers and the options in one `Headers`, or None if there are none.
 
-    Raises ConfigError for options that contradict each other, InvalidHeader for what must not reach the wire.
+    Raises ConfigError for options that contradict each other, InvalidHeader for text that must not reach the wire.
     """
     try:
         return _build(headers, msg_id, options)
     except (TypeError, AttributeError, InvalidHeader):
-        # What it stumbled over is looked for among the types that were declared, and told by its name.
+        # Look for the cause among the declared types, to name it in the error.
         declared.check(PublishOptions, options)
         if not isinstance(msg_id, (str, type(None))):
             raise ConfigError(f"msg_id must be a str or None, not {type(msg_id).__name__}") from None
@@ -206,7 +207,7 @@ _MAKERS: Final[dict[str, Any]] = {
 
 
 class Capabilities:
-    """Encodes headers for one JetStream context, and refuses those that its servers would ignore in silence."""
+    """Encodes headers for one JetStream context, and refuses headers that its servers would silently ignore."""
 
     def __init__(self, level: Any) -> None:
         self._level = level  # (timeout) -> int: asks the server once
@@ -220,7 +221,7 @@ class Capabilities:
     ) -> bytes | None:
         """The header block of a publish; None without headers. Raises ConfigError, InvalidHeader, NotSupported.
 
-        `timeout`: how long the server may be asked what it knows, at the first header that not all of them do.
+        `timeout` (seconds) bounds the question for the server's level, which the first newer header needs.
         """
         if not options:
             block = _id_block(msg_id) if headers is None else _plain_block(headers) if msg_id is None else None
@@ -242,7 +243,7 @@ class Capabilities:
         return block
 
     def require(self, needs: int, what: str, timeout: Timeout = DEFAULT) -> None:
-        """Refuse `what` when the server's API level is too low for it."""
+        """Refuse `what` if the server's API level is too low for it."""
         level = self._level(timeout)
         if level < needs:
             raise NotSupported(
@@ -258,17 +259,17 @@ def check_block(block: bytes) -> None:
 
 
 def _id_block(msg_id: str | None) -> bytes | None:
-    """The block with nothing but a message id, checked; None when the thorough way must look at it."""
+    """The checked block of a message id alone; None if the thorough way must look at it."""
     if type(msg_id) is not str or not msg_id or not msg_id.isprintable() or len(msg_id) > 1024:
         return None
-    return f"{_ID_START}{msg_id}\r\n\r\n".encode()  # what is printable has no lone surrogates
+    return f"{_ID_START}{msg_id}\r\n\r\n".encode()  # printable text has no lone surrogates
 
 
 def _plain_block(headers: HeadersLike) -> bytes | None:
-    """The block of a dict of str with names met before; None when the thorough way must look at it.
+    """The block of a dict of str with names met before; None if the thorough way must look at it.
 
-    1.0 us for two headers, against 6 us through `Headers`. The values are checked together: a CR or LF in any of
-    them shows in the count.
+    This takes 1.0 µs for two headers, compared with 6 µs through `Headers`. The values are checked together: a CR or LF
+    in any of them shows in the count.
     """
     if type(headers) is not dict:
         return None

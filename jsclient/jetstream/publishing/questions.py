@@ -1,7 +1,7 @@
-"""What asynchronous publishes ask the server meanwhile: is there a stream, how long does it know ids, is it stored?
+"""The questions of asynchronous publishes: is there a stream, how long does it know ids, is the message stored?
 
-Answers come to the inbox of the acks, on the reader thread; nothing there waits or sends. A question that is lost with
-its link is asked again by the caller that needs the answer.
+Answers come to the inbox of the acks, on the reader thread. Code there never waits or sends. If a question is lost with
+its link, the caller that needs the answer asks again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from jsclient.message import Msg
 
 ASK_AGAIN: Final = 1.0
-"""Seconds after which a window that nobody told is asked for again."""
+"""Seconds after which the client asks again for a window that it did not learn."""
 
 NO_LINK: Final = 0.25
 """Seconds until an inquiry looks whether the link is back."""
 
 Then = Callable[["Msg | None"], None]
-"""Takes the answer, or None: this user may not ask."""
+"""Takes the answer, or None if this user has no permission to ask."""
 
 
 class Questions:
@@ -41,12 +41,12 @@ class Questions:
 
     def __init__(self, owner: Unacked, streams: Streams) -> None:
         self.streams = streams
-        self.inquiries: dict[bytes, Inquiry] = {}  # token of the publish -> what is being found out about it
-        self.asking_since: float | None = None  # since when a window is asked for in vain
+        self.inquiries: dict[bytes, Inquiry] = {}  # the inquiry into the outcome of a publish, by its token
+        self.asking_since: float | None = None  # the start of a search for a window, without success so far
         self._owner = owner
         self._nc = owner.nc
         self._engine = engine_of(self._nc)
-        self._then: dict[bytes, tuple[str, Then]] = {}  # token of a question -> its subject, and what gets the answer
+        self._then: dict[bytes, tuple[str, Then]] = {}  # subject and receiver of the answer, by token of the question
         self._asked_window = float("-inf")
         self._asked_for = ""  # the subject
 
@@ -71,13 +71,13 @@ class Questions:
             self._then.pop(token, None)  # the link is gone
 
     def answered(self, token: bytes, message: Msg) -> None:
-        """An answer, or something that nobody waits for any more."""
+        """Handle an answer, or a message that no question waits for any more."""
         _, then = self._then.pop(token, ("", None))
         if then is not None:
             then(message)
 
     def refused(self, error: PermissionViolation) -> bool:
-        """Whether it is a question that this user may not ask."""
+        """True if it was a question that this user has no permission to ask."""
         found = [token for token, (subject, _) in waiting.items_of(self._then) if subject == error.subject]
         for token in found:
             _, then = self._then.pop(token, ("", None))
@@ -88,7 +88,7 @@ class Questions:
     # --- windows ----------------------------------------------------------------------------------------------------
 
     def window(self, subject: str, now: float) -> float | str | None:
-        """As `Streams.window`; asks when it is not known."""
+        """Like `Streams.window`, and asks if it is not known."""
         window = self.streams.window(subject, now)
         if window is not None:
             self.asking_since = None
@@ -121,7 +121,7 @@ class Questions:
     def inquire(
         self, entry: Entry, stream: str, verdict: Verdict, refusal: ApiError | None = None, why: str = ""
     ) -> None:
-        """Find out what became of a publish; it is resolved in the end."""
+        """Find out the outcome of a publish, which is resolved at the end."""
         published = Published.of(entry.subject, entry.payload, entry._block)
         inquiry = self.inquiries[entry._token] = Inquiry(published, stream, verdict, refusal, why)
         inquiry.denied = self.streams.denied(stream, time.monotonic())
@@ -138,14 +138,14 @@ class Questions:
             self._has_one_leader(entry, inquiry)
 
     def _has_one_leader(self, entry: Entry, inquiry: Inquiry) -> bool:
-        """With one replica there is one leader, and its word counts."""
+        """With one replica there is one leader, and its answer counts."""
         if self.streams.replicas(inquiry.stream, time.monotonic()) != 1 or inquiry.verdict is not Verdict.LISTEN:
             return False
         self._conclude(entry, inquiry.refusal)
         return True
 
     def _step(self, entry: Entry, inquiry: Inquiry) -> None:
-        """One look, and the time for the next one."""
+        """Look once, and schedule the next look."""
         if entry.done():
             self.inquiries.pop(entry._token, None)
             return

@@ -1,12 +1,19 @@
-"""What becomes of asynchronous publishes if the ack does not simply come: 503s, lost links, the end.
+"""The handling of asynchronous publishes whose ack does not simply come: 503s, lost links, the end.
 
-How long a message waits for its ack is decided by `ack_timeouts`, which looks at all of them from time to time. A
-message is in one of four places while it is pending: under way, in `retries` (the server said 503 or something
-that passes; it will be sent again in a moment), `held` (the link is down), or in `questions.inquiries` (it was refused,
-and that may not be the outcome). It may be sent again when it is certain that it was not stored, or when it has an id
-and the stream is known to remember ids of its time.
+`ack_timeouts` decides how long a message waits for its ack; it looks at all messages from time to time. A pending
+message is in one of four places:
 
-While anything is held, what is published goes behind it: a lost link does not change the order.
+1. It is in flight.
+
+2. It is in `retries`. The server answered with 503 or another temporary error, and the client will send it again soon.
+
+3. It is `held`, because the link is down.
+
+4. It is in `questions.inquiries`. The server refused it, and that may not be the outcome.
+
+The client may send a message again if it was certainly not stored. It may also do so if the message has an id and the
+stream certainly still remembers ids of that time. While any message is held, new messages queue behind it, so a lost
+link does not change the order.
 """
 
 from __future__ import annotations
@@ -45,22 +52,22 @@ if TYPE_CHECKING:
     from jsclient.jetstream.publishing.unacked import Unacked
 
 HELD_UP: Final = 2.0
-"""Seconds for which messages wait behind one that must not go out before its stream's window is known."""
+"""Seconds for which messages wait behind one that needs the window of its stream before it may be sent."""
 
 REFUSALS: Final = (PayloadTooLarge, PermissionViolation, HeadersNotSupported)
-"""What the present server would not take: certainly not sent."""
+"""Errors by which the present server refuses a message that was certainly not sent."""
 
 
 class Recovery:
-    """The slow paths of one publisher. Its lock guards the places; nothing is sent or resolved under it.
+    """The slow paths of one publisher. Its lock guards the places; no message is sent or resolved under it.
 
-    With `by_hand` nothing is sent again on an internal thread: `due` says that something waits for `resume`.
+    With `by_hand`, internal threads send no message again. `due` then shows that messages wait for `resume`.
     """
 
     def __init__(self, owner: Unacked, rules: Rules, streams: Streams) -> None:
         self.owner = owner
         self.lock: Any = waiting.new_lock()
-        self.calm: bool = False  # the acks are timed and nothing is held: a publish needs nothing from here
+        self.calm: bool = False  # acks are timed and no message is held, so a publish can skip this class
         self.by_hand = False
         self.due: bool = False
         self.link_since: float = 0.0
@@ -72,12 +79,12 @@ class Recovery:
         self.retries: dict[bytes, Entry] = {}
         self.questions: Questions = Questions(owner, streams)
         self._retry_due = False
-        self._sending = False  # some thread sends what was held; those that come meanwhile are its, too
+        self._sending = False  # some thread sends the held messages, also those that arrive meanwhile
         self._send_more = False
         self.ack_timeouts: AckTimeouts = AckTimeouts(owner, self, rules)
 
     def forked(self) -> None:
-        """In a forked child: nothing of the parent's is under way here."""
+        """In a forked child: none of the parent's messages are in flight here."""
         self.lock = waiting.new_lock()
         self.held.clear()
         self.retries.clear()
@@ -92,7 +99,7 @@ class Recovery:
         self.questions.inquiries.pop(token, None)
 
     def admit(self, *entries: Entry) -> bool:
-        """Publishes that are not `calm`; True when they are held behind others and will be sent with them."""
+        """Admit publishes that are not `calm`; True if they are held behind others and will be sent with them."""
         if not self.ack_timeouts.running:
             self.ack_timeouts.start()
         if self.held or self._sending:
@@ -108,13 +115,13 @@ class Recovery:
         return False
 
     def settle(self) -> None:
-        """See whether publishes need something from here; under the lock."""
+        """Update `calm`; the caller holds the lock."""
         self.calm = self.ack_timeouts.running and not self.held and not self._sending
 
     # --- sending again ------------------------------------------------------------------------------------------
 
     def retry(self, entry: Entry, error: JsClientError) -> None:
-        """Send it again after `retry_wait`, or fail when that is too late; what is retried together keeps its order."""
+        """Send it again after `retry_wait`, or fail if that is too late. Messages retried together keep their order."""
         if entry._since and time.monotonic() + self._rules.retry_wait - entry._since >= self._rules.ack_timeout:
             known = isinstance(error, PublishUnknown) or not in_doubt(entry)
             self.owner.fail(entry, error if known else unknown(entry, brief(error)))
@@ -128,13 +135,13 @@ class Recovery:
             self.forget(entry._token)
 
     def resume(self) -> None:
-        """Send again what waits for it, in the thread that calls."""
+        """Send the messages that wait for this call, in the thread that calls."""
         self.due = False
         self._send_retries()
         self.send_held()
 
     def proceed(self) -> None:
-        """Send what is held, unless that is up to `resume`."""
+        """Send the held messages, unless `resume` must do that."""
         if self.by_hand:
             self.due = True
         else:
@@ -152,25 +159,25 @@ class Recovery:
         self._keep(self._send_all(batch))
 
     def _keep(self, left: dict[bytes, Entry]) -> None:
-        """Hold what could not be sent now."""
+        """Hold the messages that could not be sent now."""
         if left:
             with self.lock:
                 self.held.update(left)
                 self.calm = False
 
     def hold(self, *entries: Entry) -> None:
-        """The link is down and nothing of these messages was sent: they go out when the link is back."""
+        """The link is down and no byte of these messages was sent: send them when the link is back."""
         for entry in entries:
             entry._sends = 0
         self._keep({entry._token: entry for entry in entries})
         if self._nc.is_connected:
-            self.proceed()  # it came back before these were among those held
+            self.proceed()  # the link came back before these messages were held
 
     def send_held(self) -> None:
-        """Send what is held, in the order of publishing; what is published meanwhile goes behind it."""
+        """Send the held messages in the order of publishing; messages published meanwhile go behind them."""
         with self.lock:
             if self._sending:
-                self._send_more = True  # for the thread that sends
+                self._send_more = True  # for the thread that is sending
                 return
             self._sending = True
         left: dict[bytes, Entry] = {}
@@ -183,7 +190,8 @@ class Recovery:
             raise
 
     def _all_sent(self, left: dict[bytes, Entry]) -> bool:
-        """Whether the thread that sends what is held is done; decided together with letting others in."""
+        """True if the thread that sends the held messages is done. It decides this and lets others in under one
+        lock."""
         with self.lock:
             if self._send_more or (self.held and not left):
                 self._send_more = False
@@ -199,7 +207,7 @@ class Recovery:
         return {token: held[token] for token in order if token in held}
 
     def _send_all(self, batch: dict[bytes, Entry], held: bool = False) -> dict[bytes, Entry]:
-        """Send these in order; returns what is to be held: there is no link, or a window must be known first."""
+        """Send these in order. Returns messages to hold, because the link is down or a window is not known yet."""
         now = time.monotonic()
         left: dict[bytes, Entry] = {}
         for token, entry in batch.items():
@@ -213,11 +221,11 @@ class Recovery:
             if may is None or behind or not self._send(entry, now):
                 left[token] = entry
             elif held and entry._since < self._linked:
-                entry._since = now  # over a new link the wait for its ack begins anew
+                entry._since = now  # over a new link the wait for its ack begins again
         return left
 
     def _may_send(self, entry: Entry, now: float) -> bool | None:
-        """Whether it may be sent again; None: not before the window of its stream is known. Resolves it if never."""
+        """True if it may be sent again, None if that needs the window of its stream first. Resolves it if never."""
         if not in_doubt(entry):
             return True
         if not has_id(entry._block):
@@ -241,7 +249,7 @@ class Recovery:
         return False
 
     def _send(self, entry: Entry, now: float) -> bool:
-        """Send a message again; False when there is no link, or no room in its queue."""
+        """Send a message again; False without a link, or without room in its queue."""
         if not in_doubt(entry):
             entry._first = elapsed()  # this is the first copy that may be stored
             entry._since = entry._since or now
@@ -258,7 +266,7 @@ class Recovery:
         return True
 
     def _cannot_send(self, entry: Entry, error: JsClientError) -> None:
-        """Nothing of this copy was sent, and none will be: the connection is closed, the server takes less now."""
+        """No byte of this copy was sent or will be: the connection is closed, or the server accepts less now."""
         if isinstance(error, ConnectionClosed) or not isinstance(error, REFUSALS):
             self.end(entry, brief(error))
         elif in_doubt(entry):
@@ -267,7 +275,7 @@ class Recovery:
             self.owner.fail(entry, error)
 
     def repeat(self, entry: Entry, now: float) -> None:
-        """Send another copy of what may be stored, if that is known to do no harm."""
+        """Send another copy of a message that may be stored, if that is certainly harmless."""
         if has_id(entry._block):
             window = self.questions.window(entry.subject, now)
             harmless = isinstance(window, float) and elapsed() - entry._first <= same_id_for(window)
@@ -295,7 +303,7 @@ class Recovery:
             self.abandon("the connection was closed")
 
     def withdrawn(self, frames: list[Frame]) -> None:
-        """Frames of which no byte was sent: these messages can go out later, id or not."""
+        """Frames of which no byte was sent. Their messages can go out later, with or without an id."""
         start = self.owner.inbox_start
         for frame in frames:
             reply = reply_of(frame)
@@ -305,7 +313,7 @@ class Recovery:
                 self._keep({entry._token: entry})
 
     def _lost(self) -> None:
-        """The link is down: what was under way is held if it has an id, and unknown otherwise."""
+        """The link is down: hold the messages that may be sent again; the outcome of the others is unknown."""
         self.questions.clear()
         for entry in self.owner.entries():
             token = entry._token
@@ -320,7 +328,7 @@ class Recovery:
                 self.owner.fail(entry, unknown(entry, "the link was lost before its ack came"))
 
     def abandon(self, why: str) -> None:
-        """No ack can come any more: resolve everything."""
+        """No ack can come any more, so resolve all messages."""
         for entry in self.owner.entries():
             self.end(entry, why)
 

@@ -1,6 +1,6 @@
-"""What a refusal means for a message under way: nobody takes it, the stream does not want it, the user may not send it.
+"""The meaning of a refusal for a message in flight: no stream, a stream that refuses it, or a missing permission.
 
-What passes is sent again by `recovery`; what may not be the outcome is looked at by `questions`.
+`recovery` sends a message again after a temporary refusal. `questions` examines a refusal that may not be the outcome.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 class Refusals:
-    """The unusual answers to the messages of one publisher. On the reader thread; nothing here waits or sends."""
+    """The unusual answers to the messages of one publisher. On the reader thread; its code never waits or sends."""
 
     def __init__(self, owner: Unacked, recovery: Recovery, rules: Rules) -> None:
         self._owner = owner
         self._recovery = recovery
         self._rules = rules
-        self._asked: dict[str, tuple[float, str]] = {}  # subject -> when, and what the answer was
+        self._asked: dict[str, tuple[float, str]] = {}  # time of the question and its answer, by subject
 
     def forget_answers(self) -> None:
-        """There is a new link: what there was no stream for may have one now."""
+        """There is a new link: subjects without a stream may have one now."""
         self._asked.clear()
 
     def unusual(self, token: bytes, message: Msg) -> None:
-        """Anything but a PubAck."""
+        """Handle any message other than a PubAck."""
         entry = self._owner.look_up(token)
         if entry is None:
             self._recovery.questions.answered(token, message)
@@ -53,7 +53,7 @@ class Refusals:
 
     def _refused(self, entry: Entry, error: ApiError, payload: bytes) -> None:
         if entry._token in self._recovery.questions.inquiries:
-            return  # another copy, or another server: what is being found out says it all
+            return  # another copy, or another server: the inquiry that is running decides
         others = entry._sends - entry._no_responders > 1
         verdict = judge(error, Published.of(entry.subject, entry.payload, entry._block), in_doubt=others)
         if verdict is Verdict.AGAIN:
@@ -105,7 +105,7 @@ class Refusals:
             self._owner.fail(entry, error)
 
     def refused_publish(self, error: PermissionViolation) -> None:
-        """The server does not permit this user to publish on a subject: certainly not stored."""
+        """The server denies this user a publish on a subject, so the message was certainly not stored."""
         if error.operation == "subscribe":
             return
         if self._recovery.questions.refused(error):

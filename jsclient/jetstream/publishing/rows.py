@@ -1,7 +1,7 @@
-"""Rows of a table as messages: many under way, each acknowledged, and counted instead of looked at one by one.
+"""Rows of a table as messages: many in flight, each acknowledged, and counted instead of looked at one by one.
 
-The same window, inbox and recovery as `publish_async`, without a future per row and with one write per block of rows:
-what is kept of a row is its frame. The first row with an error as its outcome ends the publisher.
+It uses the window, inbox and recovery of `publish_async`, without a future per row and with one write per block of
+rows. It stores only the frame of a row. The first row with an error as its outcome ends the publisher.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from jsclient.jetstream.publishing.rules import Rules
 
 BLOCK: Final = 32 * 1024
-"""Bytes of frames that are handed over at once."""
+"""Bytes of frames in one block."""
 
 TICK: Final = 0.1
-"""Seconds between two looks, while waiting, whether rows are to be sent again by hand."""
+"""Seconds between two looks, while waiting, for rows to send again by hand."""
 
 Row = tuple[bytes, bytes, bytes, "bytes | None"]
 """Subject, header lines ("Name: value" and CRLF each, checked; or empty), value, message id or None."""
@@ -38,7 +38,7 @@ Row = tuple[bytes, bytes, bytes, "bytes | None"]
 
 @attrs.define
 class Totals:
-    """What was published: rows, bytes of values, rows that were already there, sequences per stream."""
+    """The published rows, bytes of their values, rows that were stored already, and sequences per stream."""
 
     rows: int = 0
     bytes: int = 0
@@ -77,7 +77,7 @@ def check_row(size: int, limit: int) -> None:
 class RowPublisher:
     """Publishes rows; for one thread. Rows without an id may be stored twice if the rules allow copies.
 
-    `guard` is called, by that thread, before rows are sent again, and raises if they must not be.
+    That thread calls `guard` before it sends rows again; `guard` raises if it must not.
     """
 
     wants_acks = True
@@ -100,14 +100,14 @@ class RowPublisher:
         self._guard = guard
         self._recovery.by_hand = guard is not None
         self._tokens = tokens()
-        self._lock = waiting.new_lock()  # of the counts: an ack that was looked for comes on another thread
+        self._lock = waiting.new_lock()  # of the counts: an ack found by an inquiry comes on another thread
         self._counted = 0  # rows with an ack
         self._error: BaseException | None = None
 
     # --- the thread that publishes --------------------------------------------------------------------------------
 
     def publish(self, rows: Iterable[Row]) -> None:
-        """Send rows; returns when the last one is on its way, not when it is acknowledged."""
+        """Send rows; returns when the last one is on its way, before its ack."""
         unacked = self._unacked
         starts, small = unacked.starts, unacked.small
         takes_headers = self._engine.takes_headers
@@ -120,7 +120,7 @@ class RowPublisher:
             if start is None:
                 start = unacked.start(subject)
             count = total = len(value)
-            # Joined here, because a call is a tenth of a row.
+            # Joined in line, because a call is a tenth of a row.
             if msg_id is not None:
                 if not takes_headers:
                     self._engine.check_headers()
@@ -150,7 +150,7 @@ class RowPublisher:
             size += len(frame)
             nbytes += count
             if len(block) >= room:
-                room = len(block) + window.limit - len(pending)  # acks came meanwhile: the block goes on
+                room = len(block) + window.limit - len(pending)  # acks came meanwhile, so the block continues
             if size >= BLOCK or len(block) >= room:
                 self._send(block, nbytes)
                 block, size, nbytes = [], 0, 0
@@ -165,18 +165,18 @@ class RowPublisher:
         return self.totals
 
     def settle(self, timeout: float | None) -> bool:
-        """Whether all rows that were sent are acknowledged within `timeout` seconds: then none is under way."""
+        """True if all rows that were sent are acknowledged within `timeout` seconds; then none is in flight."""
         return self._unacked.window.wait_empty(timeout, self._all_counted) and self._error is None
 
     def close(self) -> None:
         self._unacked.close()
 
     def _all_counted(self) -> bool:
-        # Not only the frames are gone: the reader has counted them, too.
+        # The frames must be gone, and the reader must have counted them, too.
         return self._counted == self.totals.rows or self._error is not None
 
     def _room(self) -> int:
-        """How many rows may go out, at least one; waits until that is so."""
+        """The number of rows that may go out, at least one; waits until there is room."""
         self._look()
         window = self._unacked.window
         room = window.limit - len(window.pending)
@@ -191,7 +191,7 @@ class RowPublisher:
         self._look()
 
     def _look(self) -> None:
-        """Raise the error of a row; send rows again if that is to be done here."""
+        """Raise the error of a row, and send rows again if this thread must do it."""
         if self._error is not None:
             raise self._error
         if self._recovery.due:
@@ -200,7 +200,7 @@ class RowPublisher:
             self._recovery.resume()
 
     def _send(self, block: list[bytes], nbytes: int) -> None:
-        """Rows count from now on, whatever becomes of the block."""
+        """Rows count from now on, whatever the outcome of the block."""
         if not block:
             return
         self.totals.rows += len(block)
@@ -213,14 +213,14 @@ class RowPublisher:
             self._recovery.hold(*self._entries(block))
 
     def _entries(self, block: list[bytes]) -> list[FrameEntry]:
-        """What is kept of the rows of a block that was not sent."""
+        """The entries of the rows of a block that was not sent."""
         found = [self._unacked.look_up(reply_of(frame)[-TOKEN_LENGTH:]) for frame in block]
         return [entry for entry in found if entry is not None]
 
     # --- what becomes of rows: mostly on the reader thread --------------------------------------------------------
 
     def frame(self, entry: FrameEntry) -> bytes:
-        """The frame of a row that is to be sent again."""
+        """The frame of a row that will be sent again."""
         return Unkept(entry.frame)
 
     def acked(self, acks: list[PubAck]) -> None:
@@ -246,9 +246,9 @@ class RowPublisher:
         self._counted += len(acks)
 
     def wake(self, entry: Any) -> None:
-        """Nobody does that with a row."""
+        """No caller watches a row."""
 
     def failed(self, entry: FrameEntry, error: BaseException) -> None:
-        """The first error ends it: nobody waits for the other rows."""
+        """The first error ends the publisher, because no caller waits for the other rows."""
         self._error = self._error or error
         self._unacked.drop(list(self._unacked.pending))

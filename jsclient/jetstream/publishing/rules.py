@@ -1,4 +1,4 @@
-"""What a publisher does about messages when the ack does not come, and for how long."""
+"""The rules of a publisher for messages whose ack does not come, and for how long they apply."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import attrs
 from jsclient.jetstream.publishing.attempts import ASK_AFTER, ATTEMPT_TIMEOUT, FORBIDDEN_ATTEMPTS, RETRY_WAIT, TRIES
 
 ACK_TIMEOUT: Final = 30.0
-"""Seconds until a message without an ack is given up (async-nats)."""
+"""Seconds until the client gives up a message without an ack (async-nats)."""
 
 SWEEP: Final = 0.5
-"""Seconds between two looks at what is pending, at most; a tenth of the ack timeout if that is less."""
+"""Seconds between two looks at the pending messages, at most; a tenth of the ack timeout if that is less."""
 
 HOLD_FOR: Final = 120.0
 """Seconds for which messages are held while the link is down, or as long as the stated window or the ack timeout."""
@@ -20,28 +20,28 @@ HOLD_FOR: Final = 120.0
 
 @attrs.frozen
 class Rules:
-    """The rules of one publisher. The defaults are those of `publish_async`."""
+    """The rules of one publisher. By default they are the rules of `publish_async`."""
 
     ack_timeout: float = ACK_TIMEOUT
-    """Seconds until a message without an ack is given up."""
+    """Seconds until the client gives up a message without an ack."""
     hold_for: float = HOLD_FOR
     """Seconds for which messages wait for the link."""
     resend_after: float = attrs.field()
     """Seconds of silence after which a message is sent again."""
     retry_wait: float = RETRY_WAIT
-    """Seconds before a message is sent again that nobody took."""
+    """Seconds before the client sends a message again after a 503 or a temporary refusal."""
     retry_attempts: int | None = None
-    """How often that may be; None: as long as there is a stream for it."""
+    """The number of these retries; None retries as long as a stream exists for the message."""
     ask_after: int = ASK_AFTER
-    """The 503 after which it is asked whether there is a stream."""
+    """The number of the 503 after which the client asks whether there is a stream."""
     tries: int = TRIES
-    """The 503 from which on that answer counts."""
+    """The number of the 503 from which on that answer counts."""
     unasked_attempts: int = FORBIDDEN_ATTEMPTS
-    """How often a message is sent again when this user may not ask that."""
+    """Number of retries of a message if this user has no permission to ask that."""
     copies_allowed: bool = False
-    """Whether a message without an id may be stored twice: it is sent again like one with an id, for ever."""
+    """True if a message without an id may be stored twice. It is sent again indefinitely, like one with an id."""
     looks_beyond_window: bool = True
-    """Whether a message is looked for when the stream has forgotten its id; if not, its outcome is unknown at once."""
+    """True to look for a message whose id the stream has forgotten. If False, its outcome is unknown immediately."""
 
     @resend_after.default
     def _resend_after(self) -> float:
@@ -49,5 +49,5 @@ class Rules:
 
     @property
     def tick(self) -> float:
-        """Seconds between two looks at what is pending."""
+        """Seconds between two looks at the pending messages."""
         return min(SWEEP, self.ack_timeout / 10, self.resend_after / 2)

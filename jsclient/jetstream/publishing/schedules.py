@@ -1,8 +1,8 @@
 """Message schedules (nats-server 2.12, ADR-51): the server publishes a message later, or again and again.
 
-A schedule is a message like any other, stored on its own subject; the server publishes what it carries to
-`target`, which must be another subject of the same stream. The newest message on a subject is its schedule:
-publish a new one to change it, purge the subject to end it. A one-shot schedule disappears when it has fired.
+A schedule is a message like any other, stored on its own subject. The server publishes its content to `target`, which
+must be another subject of the same stream. The newest message on a subject is its schedule. Publish a new message to
+change the schedule, or purge the subject to end it. A one-shot schedule disappears when it has fired.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ _CRON = re.compile(r"\S+( \S+){5}")
 
 @attrs.frozen(kw_only=True)
 class Schedule:
-    """When the server publishes, and where to; make one with `at`, `every` or `cron`.
+    """The time and target of a publish by the server; make one with `at`, `every` or `cron`.
 
     js.publish("schedules.invoice", b"send it", schedule=Schedule.at(when, target="invoices.due"))
 
     Attributes:
         spec: The value of Nats-Schedule, as the server reads it.
-        target: The subject that the message is published to; in the same stream and not the schedule's own.
+        target: The subject that the message is published to. It is in the same stream and differs from the subject of
+            the schedule.
         source: Publish the last message of this subject instead of the schedule's own (server 2.14).
-        ttl: The TTL of what is published, seconds.
-        rollup: Nats-Rollup of what is published (server 2.14).
-        time_zone: An IANA name for cron specifications, for example "Europe/Berlin" (server 2.14); default UTC.
+        ttl: The TTL of the published message, in seconds.
+        rollup: Nats-Rollup of the published message (server 2.14).
+        time_zone: An IANA name for cron specifications, for example "Europe/Berlin" (server 2.14). The default is UTC.
     """
 
     spec: str

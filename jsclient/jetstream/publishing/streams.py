@@ -1,9 +1,9 @@
-"""What a publisher must know about the streams behind its subjects: whether there is one, and how long it knows ids.
+"""Facts about the streams behind a publisher's subjects: whether there is one, and how long it knows ids.
 
-After a lost ack a message may be sent again only as long as the stream remembers its id: `duplicate_window`, two
-minutes unless the stream has another one or a `max_age` below that. So the window is asked for before an id goes out
-a second time. Without the permission to ask it is not known: then nothing is sent again, unless the application has
-stated a window (`publish_async_duplicate_window`).
+After a lost ack a message may be sent again only as long as the stream remembers its id. This is its
+`duplicate_window`: two minutes unless the stream has another one or a shorter `max_age`. So the client asks for the
+window before an id goes out a second time. Without the permission to ask, the client does not know it. Then it sends
+nothing again, unless the application has stated a window (`publish_async_duplicate_window`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
 
 ASK_TIMEOUT: Final = 0.5
-"""Seconds that a question whether a stream exists may take; a typo shall be told in under a second."""
+"""Seconds for the question whether a stream exists; a typo must show in under a second."""
 
 FACTS_FOR: Final = 10.0
-"""Seconds for which the answers are kept: a window may be changed at any time, and is rarely."""
+"""Seconds for which the answers are cached: a window may change at any time, and rarely does."""
 
 KNOWN_STREAMS: Final = 100
-"""Streams that are kept; then they are asked for anew."""
+"""Streams in the cache; when it is full, the client asks for them again."""
 
 MARGIN: Final = 0.1
 LEAST_MARGIN: Final = 0.5
-"""A tenth of the window, and half a second at least, is left: a copy must also arrive within the window."""
+"""The client leaves a tenth of the window, and half a second at least: a copy must also arrive within the window."""
 
 WINDOW_NOT_KNOWN: Final = (
     "this user may not ask for the stream's duplicate window, so it is not sent again: permit STREAM.NAMES and "
@@ -59,15 +59,15 @@ _BUCKETS: Final = re.compile(r".+\.(\$(?:KV|O)\..+)").fullmatch
 
 
 def known_as(subject: str) -> str:
-    """The subject as streams have it: buckets in another domain or account are written behind an API prefix."""
+    """The subject as the stream has it: buckets in another domain or account are written behind an API prefix."""
     found = _BUCKETS(subject)
     return subject if found is None else found[1]
 
 
 def names_request(subject: str) -> bytes:
-    """The body of STREAM.NAMES that asks which streams take the subject.
+    """The body of the STREAM.NAMES request for the streams that take the subject.
 
-    JSON is UTF-8, a subject need not be. A stream can take one that is not only by a wildcard, which takes the
+    JSON is UTF-8, but a subject may not be. A stream can only take such a subject by a wildcard, which takes the
     replacement character as well.
     """
     text = known_as(subject).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -75,7 +75,7 @@ def names_request(subject: str) -> bytes:
 
 
 def names_answer(payload: bytes) -> str:
-    """What the reply to it says: EXISTS, NONE or UNAVAILABLE."""
+    """The meaning of the reply: EXISTS, NONE or UNAVAILABLE."""
     return stream_in(payload)[0]
 
 
@@ -95,7 +95,7 @@ def stream_in(payload: bytes) -> tuple[str, str]:
 
 
 def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
-    """Is there a stream for the subject? FORBIDDEN when this user may not ask."""
+    """Is there a stream for the subject? FORBIDDEN if this user has no permission to ask."""
     answer: str = _ask(js, "STREAM.NAMES", names_request(subject), timeout, names_answer)
     return answer
 
@@ -111,7 +111,7 @@ def _ask(js: JetStream, operation: str, body: bytes, timeout: float, read: Any) 
 
 @attrs.frozen
 class Facts:
-    """What is known about a stream."""
+    """The facts about a stream."""
 
     name: str
     subjects: tuple[str, ...]
@@ -119,7 +119,7 @@ class Facts:
     """Seconds for which it remembers message ids."""
     replicas: int
     at: float
-    """When it was asked."""
+    """When the client asked."""
 
     @classmethod
     def of(cls, info: StreamInfo, at: float) -> Facts:
@@ -131,19 +131,19 @@ class Facts:
 def remembers_ids_for(config: StreamConfig) -> float:
     """Seconds for which a stream remembers message ids."""
     window = seconds_of(config.duplicate_window or 0)
-    # A server that starts finds the ids again in the messages that it still has.
+    # When a server starts, it finds the ids again in the messages that it still has.
     return min(window, seconds_of(config.max_age)) if config.max_age else window
 
 
 def same_id_for(window: float) -> float:
-    """Seconds after the first copy was sent in which another one is certain to be recognised."""
+    """Seconds after the first copy in which the stream certainly recognises another one."""
     return max(0.0, window - max(window * MARGIN, LEAST_MARGIN))
 
 
 class Streams:
     """The facts about the streams of one JetStream context; thread-safe.
 
-    `stated`: the window that the user tells. `believed`: the same where this user may not ask.
+    `stated` is the window that the user states. `believed` applies if this user has no permission to ask.
     """
 
     def __init__(self, stated: float | None = None, believed: float | None = None) -> None:
@@ -151,12 +151,12 @@ class Streams:
         self._believed: float | str = FORBIDDEN if believed is None else believed
         self._known: dict[str, Facts] = {}
         self._forbidden_at = float("-inf")
-        self._denied: dict[str, tuple[float, int]] = {}  # stream -> when, and how many ways to look are not permitted
+        self._denied: dict[str, tuple[float, int]] = {}  # time, and number of ways to look denied, by stream
 
     # --- what is known --------------------------------------------------------------------------------------------
 
     def window(self, subject: str, now: float) -> float | str | None:
-        """Seconds for which ids on this subject are remembered; FORBIDDEN, or None: it must be asked for."""
+        """Seconds for which the stream remembers ids on this subject; FORBIDDEN, or None if the client must ask."""
         if self.stated is not None:
             return self.stated
         facts = self.facts(subject, now)
@@ -165,7 +165,7 @@ class Streams:
         return self._believed if now - self._forbidden_at < FACTS_FOR else None
 
     def facts(self, subject: str, now: float) -> Facts | None:
-        """The stream that takes the subject, if that was asked lately."""
+        """The stream that takes the subject, if the client has asked recently."""
         subject = known_as(subject)
         for facts in list(self._known.values()):
             if now - facts.at < FACTS_FOR and any(matches(pattern, subject) for pattern in facts.subjects):
@@ -173,12 +173,12 @@ class Streams:
         return None
 
     def replicas(self, stream: str, now: float) -> int | None:
-        """How many replicas the stream has (one: a single leader); None when that was not asked lately."""
+        """The number of replicas of the stream (one is a single leader); None if the client has not asked recently."""
         facts = self._known.get(stream)
         return None if facts is None or now - facts.at >= FACTS_FOR else facts.replicas
 
     def denied(self, stream: str, now: float) -> int:
-        """How many ways to look at this stream were found closed lately: nobody knocks again and again."""
+        """The number of ways to look at this stream that recently lacked permission, so they are not tried again."""
         at, ways = self._denied.get(stream, (now, 0))
         return ways if now - at < FACTS_FOR else 0
 
@@ -190,11 +190,11 @@ class Streams:
     # --- asking, as steps that any thread can drive ---------------------------------------------------------------
 
     def forbidden(self, now: float) -> None:
-        """This user may not ask."""
+        """Note that this user has no permission to ask."""
         self._forbidden_at = now
 
     def learn(self, payload: bytes, now: float) -> bool:
-        """Take the answer of STREAM.INFO; False when it says nothing."""
+        """Take the answer of STREAM.INFO; False if it holds no facts."""
         try:
             facts = Facts.of(model_base.from_wire(check_error(payload), StreamInfo), now)
         except JsClientError:
@@ -205,7 +205,7 @@ class Streams:
         return True
 
     def ask(self, js: JetStream, subject: str, timeout: float) -> str:
-        """Find out about the stream of a subject; EXISTS when that is known now, else why not. Blocks."""
+        """Find out about the stream of a subject. Returns EXISTS if it has the facts now, else the reason. Blocks."""
         answer: Any = _ask(js, "STREAM.NAMES", names_request(subject), timeout, stream_in)
         found: str = answer[0] if isinstance(answer, tuple) else answer
         if found == EXISTS:
@@ -224,7 +224,7 @@ class Streams:
 
 
 def check_window(stated: float | dt.timedelta | None) -> float | None:
-    """A window that the application states."""
+    """Check a window that the application states."""
     stated = plain_or_none(stated)
     check_timeout(stated, "duplicate_window")
     return None if stated is None else float(stated)

@@ -1,14 +1,14 @@
-"""What one publisher has under way: the window, the inbox of the acks, and how each message ends.
+"""The messages of one publisher in flight: the window, the inbox of the acks, and how each message ends.
 
-This lies beneath everything that has many messages under way: `publish_async` and the writer of rows. They differ in
-what they keep of a message (a future, or no more than its frame), so they are told about chunks of acks and single
-failures, and make the frame of a message again when it is wanted.
+Everything with many messages in flight uses this: `publish_async` and the writer of rows. They differ in what they
+keep of a message: a future, or only its frame. So this module notifies them of chunks of acks and of single failures,
+and they build the frame of a message again when it is needed.
 
 Every entry ends once: by its ack, by an error of the stream, or by the sweep that runs while anything is pending.
 The thread that takes an entry out of `pending` ends it.
 
-Of a row `pending` has no more than its frame: to make and to free an entry was a fifteenth of its price. A row gets its
-entry when something has to be known of it beside its ack; see `look_up`.
+Of a row, `pending` has only its frame: to make and to free an entry was a fifteenth of its price. A row gets its
+entry when its state is more than an ack to come; see `look_up`.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ if TYPE_CHECKING:
     from jsclient.protocol.frames import Frame
 
 INBOX_TIMEOUT: Final = 1.0
-"""Seconds to hear whether the inbox for acks is permitted; a server that is slower is published to all the same."""
+"""Seconds to wait for a refusal of the inbox for acks. If the server is slower, publishing starts anyway."""
 
 MAX_CACHED: Final = 10_000
-"""So many subjects keep the checked beginning of their PUB line; then the cache starts anew."""
+"""Number of subjects whose checked beginning of the PUB line is cached; then the cache starts again."""
 
 
 class User(Protocol):
-    """The publisher on top. It keeps what it likes of a message, as long as that is an `Entry`."""
+    """The publisher that uses this. It keeps any object for a message, as long as that is an `Entry`."""
 
     def frame(self, entry: Any) -> Frame:
-        """The frame of a message that is to be sent again."""
+        """The frame of a message that will be sent again."""
 
     wants_acks: bool
-    """Whether it is told of every chunk of acks; else only of messages that are watched."""
+    """True to get every chunk of acks; otherwise only the messages that are watched are reported."""
 
     keeps_frames: bool
-    """Whether it puts frames into `pending`, and not entries. It wants acks then."""
+    """True if it puts frames, not entries, into `pending`. It wants acks then."""
 
     def acked(self, ended: list[Any]) -> None:
-        """These entries were acknowledged; a user that keeps frames gets the acks instead. Mostly on the reader thread:
-        it must be quick."""
+        """These entries were acknowledged; a user that keeps frames gets the acks instead. Mostly on the reader thread,
+        so it must be quick."""
 
     def wake(self, entry: Any) -> None:
         """A message that is watched was acknowledged."""
@@ -74,14 +74,14 @@ class User(Protocol):
 
 
 class Unacked(ReplySink):
-    """The messages under way of one publisher; thread-safe."""
+    """The messages in flight of one publisher; thread-safe."""
 
     def __init__(self, js: JetStream, user: User, window: Window, rules: Rules, streams: Streams) -> None:
         self.js = js
         self.nc: Connection = js.nc
         self.window = window
         self.pending: dict[bytes, Any] = window.pending
-        self.known: dict[bytes, Entry] = {}  # of rows that were looked up, as long as these are pending
+        self.known: dict[bytes, Entry] = {}  # of rows that were looked up, as long as they are pending
         self.starts: dict[str | bytes, bytes] = {}  # subject -> "PUB subject inbox."
         self.recovery: Recovery = Recovery(self, rules, streams)
         self.refusals: Refusals = Refusals(self, self.recovery, rules)
@@ -90,7 +90,7 @@ class Unacked(ReplySink):
         self._unacknowledged = Unacknowledged(window)
         self.lock: Any = waiting.new_lock()
         self._inbox: Any = None
-        self._permitted = False  # as far as we have heard
+        self._permitted = False  # as far as the client has heard
         self.closed: bool = False
         self._refusal: BaseException | None = None
         self._inbox_start = b""
@@ -100,7 +100,7 @@ class Unacked(ReplySink):
     def _set_limits(self) -> None:
         self.max_payload: int = self.nc.max_payload
         self.small: int = min(self.window.share, self.max_payload)
-        """A message of at most so many bytes needs no second look."""
+        """A message of at most this number of bytes needs no second look."""
 
     # --- before a message goes out --------------------------------------------------------------------------------
 
@@ -118,18 +118,18 @@ class Unacked(ReplySink):
 
     def make_room(self, size: int, timeout: float | None) -> bool:
         """Wait until the window has room; False after `timeout` seconds."""
-        self._engine.flush_outbox()  # what is coalesced leaves first, because its acks make the room
+        self._engine.flush_outbox()  # coalesced messages leave first, because their acks make the room
         if self.window.fit(time.monotonic(), self._engine.round_trip):
             self._set_limits()
         return self.window.wait_for_room(size, timeout)
 
     def charge(self, token: bytes, size: int) -> None:
-        """A message that has room takes more than its share."""
+        """Charge a message that has room and is larger than its share."""
         if size > self.window.share:
             self.window.charge(token, size)
 
     def frame(self, entry: Entry) -> Frame:
-        """The frame of a message that is to be sent again."""
+        """The frame of a message that will be sent again."""
         return self._user.frame(entry)
 
     # --- the inbox ------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Unacked(ReplySink):
             )
 
     def _open_inbox(self, patience: float) -> None:
-        inbox = self.nc.new_inbox()  # before the lock, which a forked child may find held for ever: it is refused here
+        inbox = self.nc.new_inbox()  # before the lock, which a forked child may find held forever: this call refuses it
         with self.lock:
             if self._inbox is None:
                 self._inbox_start = inbox.encode() + b"."
@@ -152,12 +152,12 @@ class Unacked(ReplySink):
                 self._engine.takers.enter(self._unacknowledged)
                 self._engine.add_violation_listener(self.refusals.refused_publish)
         if self.nc.is_connected:
-            # One round trip, once: a refusal is known before a message depends on acks that cannot come.
+            # One round trip, once: a refusal must show before a message depends on acks that cannot come.
             with contextlib.suppress(TimedOut, ConnectionLost):
                 self.nc.flush(min(INBOX_TIMEOUT, patience))
         refusal = self._refusal
         if refusal is not None:
-            self._forget_inbox()  # once more: `failed` may have come before the inbox was there to be forgotten
+            self._forget_inbox()  # once more: `failed` may have come before the inbox existed
             raise refusal
         self._permitted = True
 
@@ -176,7 +176,7 @@ class Unacked(ReplySink):
         return self._inbox_start
 
     def close(self) -> None:
-        """Close the inbox; what has no ack ends as unknown."""
+        """Close the inbox; messages without an ack end with an unknown outcome."""
         self.closed = True
         self.recovery.abandon("the publisher was closed")
         with self.lock:
@@ -239,7 +239,7 @@ class Unacked(ReplySink):
         self.recovery.withdrawn(frames)
 
     def forked(self) -> None:
-        """In a forked child: threads that the child does not have may hold these locks; every call then raises."""
+        """In a forked child: threads that the child does not have may hold these locks. Every call then raises."""
         self.lock = waiting.new_lock()
         self.pending.clear()
         self.known.clear()
@@ -255,25 +255,25 @@ class Unacked(ReplySink):
     # --- how messages end -----------------------------------------------------------------------------------------
 
     def look_up(self, token: bytes) -> Any:
-        """The entry of a message under way, or None. A row is given one, which is the same until the row has ended."""
+        """The entry of a message in flight, or None. A row gets an entry here and keeps it until the row has ended."""
         kept = self.pending.get(token)
         if kept.__class__ is not bytes:
             return kept
         entry = self.known.setdefault(token, FrameEntry(token, kept))
         if token in self.pending:
             return entry
-        # Its ack came meanwhile. What takes a row out of `pending` looks for its entry after that.
+        # Its ack came meanwhile. Code that takes a row out of `pending` looks for its entry after that.
         self.known.pop(token, None)
         return None
 
     def entries(self) -> list[Any]:
-        """The entries of all messages under way, in the order of publishing."""
+        """The entries of all messages in flight, in the order of publishing."""
         if not self._user.keeps_frames:
             return list(self.pending.values())
         return [entry for entry in map(self.look_up, list(self.pending)) if entry is not None]
 
     def take(self, token: bytes) -> Any:
-        """Take a message out of the window; the caller that gets it ends it. None: somebody else has."""
+        """Take a message out of the window; the caller that gets it ends it. None if another thread has taken it."""
         entry = self.pending.pop(token, None)
         if entry is not None:
             if entry.__class__ is bytes:
@@ -284,12 +284,12 @@ class Unacked(ReplySink):
         return entry
 
     def drop(self, tokens: Iterable[bytes]) -> None:
-        """Forget messages without a word."""
+        """Forget messages without reporting an outcome."""
         for token in tokens:
             self.take(token)
 
     def succeed(self, entry: Entry, ack: PubAck) -> None:
-        """The message was found in the stream; nothing happens if it has ended already."""
+        """An inquiry found the message in the stream; a message that has ended already stays as it is."""
         if self.take(entry._token) is not None:
             entry._ack = ack
             if self._user.wants_acks:
@@ -298,13 +298,13 @@ class Unacked(ReplySink):
                 self._user.wake(entry)
 
     def fail(self, entry: Entry, error: BaseException) -> None:
-        """The outcome is an error; nothing happens if the message has ended already."""
+        """The outcome is an error; a message that has ended already stays as it is."""
         if self.take(entry._token) is not None:
             entry._error = error
             self._user.failed(entry, error)
 
     def _row_acked(self, token: bytes, ack: PubAck) -> None:
-        """A row has ended, and perhaps more is known of it than its frame."""
+        """A row has ended, and it may have an entry or a charge in addition to its frame."""
         entry = self.known.pop(token, None)
         if entry is not None:
             entry._ack = ack

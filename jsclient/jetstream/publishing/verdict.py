@@ -1,16 +1,17 @@
-"""What an answer to a publish means, given what happened to the publish before. Pure: no socket, no thread, no clock.
+"""The meaning of an answer to a publish, given the history of that publish. Pure: no socket, no thread, no clock.
 
-A refusal says that one copy of a message was not stored, by the server that answered. It is the outcome of the publish
-only if there is no other copy, and if nobody else answers that one:
+A refusal means that one copy of a message was not stored, by the server that answered. It is the outcome of the publish
+only without another copy, and only if no other server answers this copy.
 
-* Another copy may be stored, and its ack lost. The server may well refuse the second one because the first one is
-  there: 2.15.1, and 2.10.27 with replicas, look at `expected_last_*` before the message id; a stream may have been
-  sealed, or its limits lowered, in between.
-* For a moment after a partition two servers believe that they lead a stream. Both get the message, both answer: the
-  one that leads no more with an error from what it last knew, the other one with an ack.
+Another copy may be stored, and its ack lost. The server may well refuse the second copy because the first one is
+stored: 2.15.1, and 2.10.27 with replicas, check `expected_last_*` before the message id. Or someone may have sealed
+the stream, or lowered its limits, in between.
 
-`judge` tells these cases apart; an `Inquiry` makes them certain as far as that can be done, by looking at the place in
-the stream where the message would have to be.
+For a moment after a partition, two servers may both assume that they lead a stream. Both get the message, and both
+answer. The former leader answers with an error from its outdated knowledge, the other one with an ack.
+
+`judge` distinguishes these cases. An `Inquiry` makes them certain as far as possible. It looks at the place in the
+stream where the message would have to be.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ TEMPORARY: Final = frozenset({10008, 10158, 10163, 10167})
 """Errors that pass: no leader at the moment, duplicate in process, sequence check not possible yet, overload."""
 
 PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 1.0)
-"""Seconds between two looks, 3 in all: a leader that is none any more learns of it with the next heartbeat (1 s)."""
+"""Seconds between two looks, 3 in all: a former leader learns of its successor with the next heartbeat (1 s)."""
 
 
 class Verdict(enum.Enum):
-    """What is to be done about a refusal."""
+    """The way to handle a refusal."""
 
-    REFUSED = "refused"  # certainly not stored: raise it
-    AGAIN = "again"  # this copy was not stored, for a reason that passes
-    LOOK = "look"  # as good as refused, but look if that is permitted
-    LISTEN = "listen"  # from a leader that is none any more: an ack may follow
-    DOUBT = "doubt"  # another copy may be stored
+    REFUSED = "refused"  # Certainly not stored, so raise it.
+    AGAIN = "again"  # This copy was not stored, for a reason that passes.
+    LOOK = "look"  # As good as refused, but look if that is permitted.
+    LISTEN = "listen"  # It comes from a former leader, and an ack may follow.
+    DOUBT = "doubt"  # Another copy may be stored.
 
 
 def passes(error: ApiError) -> bool:
-    """Whether a refused copy was not stored and may be tried again: no leader, overload and the like.
+    """True if a refused copy was not stored and may be tried again, for example without a leader or in overload.
 
-    What the raft layer says while a leader steps down ("raft: not leader", seen on 2.10) comes without an err_code.
+    The raft layer's errors while a leader steps down ("raft: not leader", seen on 2.10) come without an err_code.
     """
     return error.err_code in TEMPORARY or (error.code == 503 and error.description.startswith("raft:"))
 
 
 @attrs.frozen
 class Published:
-    """What is to be known about a message in order to judge an answer, and to find it in a stream."""
+    """The facts about a message that are needed to judge an answer, and to find it in a stream."""
 
     subject: str
     payload: bytes = b""
@@ -98,7 +99,7 @@ def _is_text(subject: str) -> bool:
 
 
 def judge(error: ApiError, published: Published, *, in_doubt: bool) -> Verdict:
-    """What a refusal means. `in_doubt`: another copy than the one that was refused may be stored."""
+    """Judge a refusal. `in_doubt` means that a copy other than the refused one may be stored."""
     if passes(error):
         return Verdict.AGAIN
     if in_doubt:
@@ -108,9 +109,9 @@ def judge(error: ApiError, published: Published, *, in_doubt: bool) -> Verdict:
     last = error.last_sequence
     expected = [number for number in (published.after, published.after_on_subject) if number is not None]
     if last is None or any(last < number for number in expected):
-        return Verdict.LISTEN  # it has not heard yet of what the application knows, or somebody writes at this moment
-    # A stream's sequence may be counted ahead of what is stored; that of a subject is always of a stored message.
-    # With an id the message that is there may be this very one: an application that repeats an unknown publish.
+        return Verdict.LISTEN  # It is behind the application's knowledge, or another writer writes at this moment.
+        # A stream's sequence may run ahead of the stored messages; a subject's sequence always has a stored message.
+        # With an id, the stored message may be this very one, if an application repeats an unknown publish.
     return Verdict.REFUSED if published.after is None and published.mark is None else Verdict.LOOK
 
 
@@ -118,12 +119,12 @@ def judge(error: ApiError, published: Published, *, in_doubt: bool) -> Verdict:
 
 
 class Sight(enum.Enum):
-    """What lies where the message would have to be."""
+    """The message found in the place where ours would have to be."""
 
     OURS = "ours"
-    TAKEN = "taken"  # another message: ours can never have got there
-    PASSED = "passed"  # only something later is left, or the place is not known
-    ALIKE = "alike"  # the same bytes without an id: perhaps ours
+    TAKEN = "taken"  # Another message, so ours can never have got there.
+    PASSED = "passed"  # Only a later message is left, or the place is not known.
+    ALIKE = "alike"  # The same bytes without an id, so it may be ours.
     NOTHING = "nothing"
 
 
@@ -137,7 +138,7 @@ def place(published: Published) -> dict[str, Any]:
 
 
 def sight(published: Published, found: RawStreamMsg | None) -> Sight:
-    """What a look has shown."""
+    """The result of a look."""
     if found is None:
         return Sight.NOTHING
     headers = names.readable(found)
@@ -155,11 +156,11 @@ def sight(published: Published, found: RawStreamMsg | None) -> Sight:
 
 
 class Inquiry:
-    """Makes the outcome of one publish certain, or says that it cannot.
+    """Makes the outcome of one publish certain, or reports that it cannot.
 
-    Ask `question`, send it as an API request, tell the answer to `heard` (or `forbidden`), wait for `pause` seconds
-    while listening for another answer to the publish, and so on until there is a conclusion or no further pause.
-    Where nobody refused it, but it must not be sent again, `why` says the reason.
+    Ask `question`, send it as an API request, and pass the answer to `heard` (or call `forbidden`). Then wait for
+    `pause` seconds while listening for another answer to the publish. Repeat this until there is a conclusion or no
+    further pause. If no server refused it, but it must not be sent again, `why` has the reason.
     """
 
     def __init__(
@@ -171,18 +172,18 @@ class Inquiry:
         self.refusal = refusal
         self._why = why
         self.denied: int = 0
-        """How many of the two ways to look this user may not go: by the leader, by any replica."""
+        """The number of ways to look, of two, that this user lacks permission for: by the leader, by any replica."""
         self._pauses = list(PAUSES)
         self._last: Sight | None = None
 
     def question(self) -> tuple[str, dict[str, Any]] | None:
-        """The API operation that looks, and its body; None where nobody could look, or not this user."""
+        """The API operation that looks, and its body; None if nobody, or not this user, can look."""
         if self._blind:
             return None
         return f"{'DIRECT' if self.denied else 'STREAM.MSG'}.GET.{self.stream}", place(self.published)
 
     def pause(self) -> float | None:
-        """Seconds until the next look; None when it has lasted long enough, or there is nothing to wait for."""
+        """Seconds until the next look; None if it has lasted long enough, or if no result can come."""
         blind = self._blind and self.verdict is not Verdict.LISTEN
         return self._pauses.pop(0) if self._pauses and not blind else None
 
@@ -192,24 +193,24 @@ class Inquiry:
 
     @property
     def _unspeakable(self) -> bool:
-        """The question is JSON, and the subject holds bytes that JSON cannot: the answer would be about another one."""
+        """True if the subject holds bytes that JSON cannot hold: the answer would be about another subject."""
         wanted = place(self.published)
         return not _is_text(wanted.get("last_by_subj") or wanted["next_by_subj"])
 
     def link_lost(self) -> None:
-        """What would have come over the link is lost."""
+        """The link is lost, and with it the answers that it would have brought."""
         self.verdict = Verdict.DOUBT
 
     def forbidden(self) -> None:
-        """The question is not permitted: any replica may tell as well what is there."""
+        """The question is not permitted. Any replica can also show the stored message."""
         self.denied += 1
 
     def unanswered(self) -> None:
-        """Nobody answered: no leader at the moment, or nobody serves direct gets."""
+        """No answer came, because the stream has no leader at the moment or no server serves direct gets."""
         self._last = None
 
     def heard(self, answer: Msg) -> PubAck | ApiError | None:
-        """The conclusion from an answer: stored, refused, or None for not certain yet."""
+        """The conclusion from an answer: stored, refused, or None if it is not certain yet."""
         try:
             found = self._read(answer)
         except MessageNotFound:
@@ -224,13 +225,13 @@ class Inquiry:
         return self.refusal if self._settled(seen) else None
 
     def _settled(self, seen: Sight) -> bool:
-        """Whether the refusal is the outcome."""
+        """True if the refusal is the outcome."""
         if seen is Sight.TAKEN:
             return True
         if self.verdict is Verdict.DOUBT or seen is Sight.ALIKE:
             return False
         if seen is Sight.PASSED:
-            # Had ours been stored before what follows the place, its ack had come before. Without a place: unknown.
+            # If ours had been stored before the later message, its ack would have come before. Unknown without a place.
             return self.verdict is Verdict.LOOK or "seq" in place(self.published)
         return self.verdict is Verdict.LOOK and self.published.after is None
 
@@ -242,7 +243,7 @@ class Inquiry:
         return stored_messages.from_response(response, self.stream)
 
     def end(self, in_time: bool = True) -> ApiError | PublishUnknown:
-        """The last word when nothing was found that decides it; not `in_time` when the pauses were cut short."""
+        """The conclusion if no look has decided it. `in_time` is False if the pauses were cut short."""
         refusal = self.refusal
         if refusal is not None and self._last is not Sight.ALIKE:
             if self.verdict is Verdict.LOOK:

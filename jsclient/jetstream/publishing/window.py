@@ -1,4 +1,4 @@
-"""The window of a publisher: what is not acknowledged, and the publishers that wait for it to shrink."""
+"""The window of a publisher: its unacknowledged messages, and the publishers that wait for it to shrink."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 
 
 LEAST_STEP: Final = 1.1
-"""How much larger it becomes at least: to grow takes a look at all that is pending."""
+"""The least factor by which it grows, because growing takes a look at all pending messages."""
 
 LONGEST_LOOK: Final = 3
-"""Round trips for which the answers are counted at most."""
+"""The largest number of round trips over which answers count."""
 
 
 class Window:
     """Bounds messages and bytes under way without a lock per message.
 
-    Every message is charged an equal share of the bytes, so that the number alone decides (`len(pending) < limit`);
-    only a message larger than its share takes the lock, to charge the rest by lowering the limit for all.
+    Every message is charged an equal share of the bytes, so the number alone decides (`len(pending) < limit`). Only a
+    message larger than its share takes the lock, to charge the rest by lowering the limit for all.
 
-    Waiting publishers are woken when a quarter of the window is free (one of `parts`), not by every ack: their next
-    messages then leave together, and the threads change places a thousand times less.
+    Waiting publishers wake when a quarter of the window is free (one of `parts`), not at every ack. Their next messages
+    then leave together, and the threads change places a thousand times less.
 
-    A window that may grow to `most` messages holds `messages`, and besides what is under way on the line: rate of acks
-    times round trip. What waits in the server, which refuses messages when that becomes too much, stays the same.
+    A window that may grow to `most` messages holds `messages` plus the messages in flight on the line: rate of acks
+    times round trip. The number of messages that wait in the server stays the same, because the server refuses messages
+    if it becomes too large.
     """
 
     def __init__(self, messages: int, nbytes: int, most: int = 0, parts: int = 4) -> None:
@@ -39,24 +40,24 @@ class Window:
         self.share: int = max(1, nbytes // messages)
         self.large: dict[bytes, int] = {}
         self.parked: list[tuple[int, waiting.Ticket[None]]] = []
-        self.answers = 0  # counted by the reader
+        self.answers = 0  # the reader counts them
         self._messages = self._least = messages
         self._most = most
         self._parts = parts
-        self._measured = (0.0, 0)  # when the answers were looked at, and how many there were
+        self._measured = (0.0, 0)  # the time of the last look at the answers, and their number
         self._bytes = nbytes
         self._extra = 0
         self._lock = waiting.new_lock()
 
     def forked(self) -> None:
-        """In a forked child, where nobody else waits."""
+        """In a forked child, where no other thread waits."""
         self._lock = waiting.new_lock()
         self.parked = []
 
     # --- bytes --------------------------------------------------------------------------------------------------
 
     def charge(self, token: bytes, size: int) -> None:
-        """Charge a message what it is larger than its share."""
+        """Charge a message for the bytes beyond its share."""
         with self._lock:
             self.large[token] = size - self.share
             self._change(size - self.share)
@@ -71,7 +72,7 @@ class Window:
         self.limit = max(1, min(self._messages, (self._bytes - self._extra) // self.share))
 
     def has_room(self, size: int = 0) -> bool:
-        """Whether a message of this size may go out now; a single one always may."""
+        """True if a message of this size may go out now; a single one always may."""
         count = len(self.pending)
         if size <= self.share:
             return count < self.limit
@@ -80,7 +81,7 @@ class Window:
     # --- growing ------------------------------------------------------------------------------------------------
 
     def fit(self, now: float, round_trip: float) -> bool:
-        """The window is full: make it larger if that is because of the round trip. True when it has become larger."""
+        """The window is full: make it larger if the round trip is the cause. True if it has become larger."""
         if self._most <= self._messages:
             return False
         with self._lock:
@@ -90,7 +91,7 @@ class Window:
                 return False
             self._measured = now, answers
             if seconds > LONGEST_LOOK * round_trip:
-                return False  # it was not full all the time, and says nothing
+                return False  # it was not full all the time, so the rate means nothing
             messages = min(self._least + int((answers - before) / seconds * round_trip), self._most)
             if messages < self._messages * LEAST_STEP:
                 return False
@@ -104,8 +105,8 @@ class Window:
         large = self.large
         for token in large:
             large[token] += before - share
-        # Larger than a share are now messages that were not before. The reader takes a message out of `pending` first
-        # and looks into `large` then, so of one that is still pending it will find the charge.
+        # More messages are larger than a share now. The reader first takes a message out of `pending` and then looks
+        # into `large`, so it will find the charge of a message that is still pending.
         sizes = [
             (token, len(entry.payload) + len(entry._block or b"")) for token, entry in waiting.items_of(self.pending)
         ]
@@ -120,7 +121,7 @@ class Window:
     # --- waiting ------------------------------------------------------------------------------------------------
 
     def wait_for_room(self, size: int, timeout: float | None) -> bool:
-        """Wait until a message of this size may go out; False after `timeout` seconds (None: as long as it takes)."""
+        """Wait until a message of this size may go out; False after `timeout` seconds (None: no limit)."""
         deadline = Deadline(timeout)
         while not self.has_room(size):
             if deadline.expired():
@@ -131,7 +132,7 @@ class Window:
         return True
 
     def wait_empty(self, timeout: float | None, done: Callable[[], bool] | None = None) -> bool:
-        """Wait until nothing is pending, and `done()` is true; False after `timeout` seconds."""
+        """Wait until no message is pending and `done()` is true; False after `timeout` seconds."""
         deadline = Deadline(timeout)
         done = done or (lambda: not self.pending)
         while not done():
@@ -155,7 +156,7 @@ class Window:
                 self.parked = [other for other in self.parked if other is not entry]
 
     def unpark(self) -> None:
-        """Wake threads that need not wait any more, publishers as many as there is room for. The reader calls it."""
+        """Wake threads that need not wait any more; wake publishers only for the room there is. The reader calls it."""
         with self._lock:
             count = len(self.pending)
             room = self.limit - count
