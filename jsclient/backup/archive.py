@@ -1,6 +1,6 @@
-"""The archive format of nats-server 2.15 (`NATSARC1`): entries one after another, ended by an empty one.
+"""The archive format of nats-server 2.15 (`NATSARC1`): a sequence of entries that ends with an empty entry.
 
-The first entries are the state of the stream and its consumers, then come the messages in order of their sequence.
+The first entries are the state of the stream and its consumers. The messages follow in order of their sequence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATE: Final = "state.json"
 CONSUMERS: Final = "consumers/"
 MAX_NAME: Final = 64 * 1024
 MAX_PART: Final = 128 * 1024 * 1024
-"""Bytes of headers or payload from which an entry is not believed; nats-server refuses messages above 64 MiB."""
+"""Most bytes of headers, or of payload, that are accepted in an entry. nats-server rejects messages above 64 MiB."""
 
 
 class Source(Protocol):

@@ -1,4 +1,4 @@
-"""What can go wrong with a backup."""
+"""Errors of backups and restores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jsclient.errors import JetStreamError
 
 
 class BackupError(JetStreamError):
-    """A backup or restore failed; the text says at which step, and what is left behind."""
+    """A backup or restore failed. The text names the step, and what it has left behind."""
 
 
 class BackupCorrupt(BackupError, ValueError):

@@ -1,5 +1,8 @@
-"""A backup on disk: a folder with `stream.tar.s2` (what the server sent, unchanged), `backup.json` (configuration and
-state: the two files of the NATS CLI) and `manifest.json` (ours: digest, format, version, counts)."""
+"""A backup on disk is a folder with three files.
+
+- `stream.tar.s2` is what the server sent, unchanged.
+- `backup.json` has the configuration and the state. The NATS CLI writes these two files, too.
+- `manifest.json` is our own file, with digest, format, version and counts."""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ FORMATS: Final = {"archive": "nats-server 2.15 or later", "tar": "any nats-serve
 
 
 class Manifest(msgspec.Struct, kw_only=True, frozen=True):
-    """What is known about a backup. `sources`: name of a source -> its last sequence that had been copied.
+    """The facts about a backup. `sources` maps the name of a source to its last sequence that had been copied.
 
     Attributes:
         stream: Name of the stream.
@@ -44,12 +47,12 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True):
         server_version: Version of the server that made it.
         sha256: Digest of the data, in hexadecimal.
         bytes: Size of the data.
-        messages: Messages in the stream when it was taken.
+        messages: Messages in the stream at the time of the backup.
         first_seq: Sequence of the oldest message.
         last_seq: The highest sequence.
-        consumers: Consumers in it; None where the backup leaves them out.
-        taken: When it was taken, RFC 3339 in UTC.
-        sources: Of each source of the stream the last sequence that had been copied.
+        consumers: Consumers in it; None if the backup leaves them out.
+        taken: Time of the backup, RFC 3339 in UTC.
+        sources: The last sequence that had been copied, for each source of the stream.
     """
 
     stream: str
@@ -67,14 +70,14 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True):
 
 @attrs.frozen
 class Backup:
-    """A backup in a folder. `config` and `state` are the server's JSON as plain dicts; `manifest` may be missing
-    when the backup was made by the NATS CLI.
+    """A backup in a folder. `config` and `state` are the server's JSON as plain dicts. `manifest` may be missing if the
+    NATS CLI made the backup.
 
     Attributes:
-        folder: Where it is.
+        folder: Path of the folder.
         config: The stream's configuration, the server's JSON.
-        state: The stream's state when it was taken, the server's JSON.
-        manifest: What jsclient noted about it; None for one of the NATS CLI.
+        state: The stream's state at the time of the backup, the server's JSON.
+        manifest: The facts that jsclient noted about it; None for a backup of the NATS CLI.
     """
 
     folder: Path
@@ -93,15 +96,15 @@ class Backup:
         return self.folder / DATA
 
     def format(self) -> str:
-        """ "archive" (2.15) or "tar" (before), as the data says."""
+        """ "archive" (2.15) or "tar" (before), read from the data."""
         with self.data.open("rb") as file:
             return "archive" if archive.is_archive(s2.Reader(file).read(len(archive.MAGIC))) else "tar"
 
     @contextlib.contextmanager
     def entries(self, *, check: bool = False) -> Iterator[Iterator[archive.Entry]]:
-        """The entries of an archive of 2.15, one after another; memory stays that of one block.
+        """The entries of an archive of 2.15, one at a time. Memory use is limited to one block.
 
-        `check`: with the checksums of the compression, which costs time.
+        `check=True` also verifies the checksums of the compression, which costs time.
         """
         with self.data.open("rb") as file:
             yield archive.entries(s2.Reader(file, check=check))
@@ -109,7 +112,7 @@ class Backup:
 
 @arguments
 def load(folder: str | os.PathLike[str]) -> Backup:
-    """The backup in a folder; raises BackupError when there is none, BackupCorrupt when its files make no sense."""
+    """The backup in a folder. Raises BackupError if there is none, BackupCorrupt if its files are not valid."""
     path = checks.path(folder, "folder")
     plain = _read_json(path / CONFIG)
     config, state = plain.get("config"), plain.get("state")
@@ -146,14 +149,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def save_json(path: Path, value: Any) -> None:
-    """Write JSON as the NATS CLI does, whole or not at all."""
+    """Write JSON as the NATS CLI does, completely or not at all."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     part.replace(path)
 
 
 def prepare(folder: str | os.PathLike[str]) -> Path:
-    """Make the folder of a new backup (mode 0700); one that holds a backup already is refused."""
+    """Make the folder of a new backup (mode 0700). Raises BackupError if it already holds a backup."""
     path = checks.path(folder, "folder")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (path / CONFIG).exists():
@@ -175,7 +178,7 @@ def digest(file: io.FileIO) -> tuple[str, int]:
 
 
 def begin_writing(file: BinaryIO, start: int, end: int) -> None:
-    """Have the kernel begin to write this part to the disk, so that fsync does not wait for all of it in the end."""
+    """Make the kernel start writing this part to the disk. Then the final fsync does not wait for all of it."""
     advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
     if advise is not None:
         file.flush()

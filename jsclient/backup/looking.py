@@ -1,4 +1,4 @@
-"""Looking into backups without a server: what is in them, and whether they are whole."""
+"""Inspect backups without a server: list their contents, and check that they are complete."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _STREAM_SOURCE: Final = STREAM_SOURCE.encode()
 
 @attrs.frozen
 class Contents:
-    """What a backup holds, counted. `subjects` maps each subject to its messages; None for tar files of old servers,
-    of which only the consumers can be listed here.
+    """Counts of a backup's contents. `subjects` maps each subject to its number of messages. Fields are None for tar
+    files of old servers: only their consumers can be listed here.
 
     Attributes:
         stream: Name of the stream.
@@ -47,15 +47,16 @@ class Contents:
 
 @arguments
 def inspect(folder: str | os.PathLike[str]) -> Contents:
-    """Read the whole backup and count what is in it; raises BackupCorrupt for a damaged one."""
+    """Read the complete backup and count its contents. Raises BackupCorrupt if it is damaged."""
     return _contents(files.load(folder), check=False)
 
 
 @arguments
 def verify(folder: str | os.PathLike[str]) -> Contents:
-    """Read the whole backup, compare digest, checksums, end mark, order of sequences and count; returns what is in it.
+    """Read the complete backup and check digest, checksums, end mark, order of sequences and count. Returns its
+    contents.
 
-    Raises BackupCorrupt that says what is wrong. Without a manifest (the NATS CLI writes none) there is no digest.
+    Raises BackupCorrupt with the reason. Without a manifest (the NATS CLI writes none) there is no digest to check.
     """
     backup = files.load(folder)
     check_digest(backup)
@@ -119,7 +120,7 @@ def extract(
 ) -> Iterator[Entry]:
     """The messages of a backup (`entry.name` is the subject), oldest first, one at a time in memory.
 
-    For backups of server 2.15; one of an older server has to be restored first: NotSupported.
+    For backups of server 2.15. One of an older server has to be restored first: NotSupported.
 
     `subject`: only those that match it. `first_seq` and `last_seq`: only these sequences, both included (by default
     all).

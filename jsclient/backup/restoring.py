@@ -1,4 +1,4 @@
-"""Restoring backups: whole, under another name or with other settings, or only a part of the messages."""
+"""Restoring backups: completely, under another name, with other settings, or only a part of the messages."""
 
 from __future__ import annotations
 
@@ -45,20 +45,19 @@ def restore_stream(
     progress: Progress | None = None,
     timeout: Timeout = DEFAULT,
 ) -> StreamInfo:
-    """Restore a backup as a new stream; returns its info. Sequences, times, headers and consumers are those of before.
+    """Restore a backup as a new stream. Returns its info. Sequences, times, headers and consumers stay the same.
 
     `name`, `subjects`, `replicas`, `storage` and `placement` change its configuration. `messages` gets every message
-    (`entry.name` is its subject) and returns it, changed or not, or None to leave it out; sequences and times stay.
-    Sources keep an `opt_start_seq` behind what the backup holds of them: update them to the plain source only when
-    each has brought something new, or the server copies the whole origin again.
-    A name other than the backup's, `messages` and `consumers=False` need a backup of server 2.15 and such a server.
+    (`entry.name` is its subject) and returns it, changed or not, or None to leave it out. Sequences and times stay.
 
-    The digest of the manifest is compared first: BackupCorrupt. A stream of that name: StreamNameInUse. When the server
-    refuses in the middle the incomplete stream is deleted: BackupError. `timeout` bounds the whole; by default the
-    server has 30 s for each chunk and 10 minutes for its last answer. When an answer does not come in time, whether the
-    stream is whole is not known: UnknownOutcome.
+    Restored sources have an `opt_start_seq` after the last message of theirs in the backup. Change them to the plain
+    source only when each has brought something new. Otherwise the server copies the complete origin again. A name other
+    than the backup's, `messages` and `consumers=False` need a backup of server 2.15 and such a server.
 
-    `progress(bytes sent, bytes of the backup)` is called per chunk.
+    A wrong digest raises BackupCorrupt before anything is sent. A name in use raises StreamNameInUse. If the server
+    refuses in the middle, the incomplete stream is deleted: BackupError. `timeout` bounds the whole call. By default
+    the server has 30 s for each chunk and 10 minutes for its last answer. UnknownOutcome means that an answer did not
+    come in time: the stream may be incomplete. `progress(bytes sent, bytes of the backup)` is called per chunk.
     """
     handlers.check(messages, "messages")
     handlers.check(progress, "progress")
@@ -83,7 +82,7 @@ def _config(
     storage: str | None,
     placement: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The backup's own JSON with what is to be different: settings that this client does not know stay as they are."""
+    """The backup's own JSON with the requested changes. Settings that this client does not know stay unchanged."""
     config = dict(backup.config)
     config["name"] = names.check_stream(name or config["name"])
     if subjects is not None:
@@ -110,10 +109,10 @@ def _check_format(js: JetStream, backup: Backup, name: str, rewritten: bool) -> 
 
 
 def _skip_what_sources_brought(js: JetStream, backup: Backup, config: dict[str, Any]) -> None:
-    """Make sources start behind what the backup holds of them (`opt_start_seq`).
+    """Make sources start after the messages that the backup already holds (`opt_start_seq`).
 
-    Server 2.15 copies the whole origin a second time otherwise, because it keeps the position by an identity of the
-    origin that a restore changes, and so does any server for a work queue that was empty.
+    Otherwise server 2.15 copies the complete origin a second time: it stores the position under an identity of the
+    origin that a restore changes. Any server does this for a work queue that was empty.
     """
     sources = config.get("sources")
     if not sources:
@@ -219,7 +218,7 @@ def _sized(pieces: Iterator[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _remove(js: JetStream, name: str, deadline: Deadline) -> None:
-    """Delete what the restore has made: a name in use is refused before anything is sent, so the stream is ours."""
+    """Delete the stream that the restore has made. It is ours: a name in use has failed before anything was sent."""
     with contextlib.suppress(errors.StreamNotFound):
         js.delete_stream(name, timeout=deadline.at_most(STEP_TIMEOUT))
 
@@ -236,11 +235,11 @@ def restore_account(
 ) -> list[Outcome]:
     """Restore every backup below a folder, origins before their mirrors and sources.
 
-    Everything is checked before anything is written: damaged files, names in use, formats that the server does not
-    read raise BackupError with all findings. After that a stream that fails stops no other.
-    `timeout` bounds the whole: streams for which no time is left fail.
+    Everything is checked before anything is written. Damaged files, names in use and formats that the server does not
+    read raise BackupError with all findings. After that, a stream that fails does not stop the others. `timeout` bounds
+    the whole call. Streams for which no time is left fail.
 
-    `include`: only these streams; `exclude`: all but these. `on_stream` is called with the Outcome of each.
+    `include` restores only these streams, `exclude` all but these. `on_stream` is called with the Outcome of each.
     """
     handlers.check(on_stream, "on_stream")
     timeout = whole(timeout)

@@ -1,7 +1,7 @@
 """S2 streams (the snappy framing with klauspost's extensions), in which nats-server packs its snapshots.
 
-Reading decodes every block; writing packs without compressing, which every reader accepts. Pure Python decodes some
-10 MB/s: enough to look into a backup. A backup and a plain restore never decode anything.
+Reading decodes every block. Writing packs without compressing, which every reader accepts. Pure Python decodes some 10
+MB/s: enough to look into a backup. A backup and a plain restore never decode anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAGIC: Final = b"\xff\x06\x00\x00S2sTwO"
 _SNAPPY: Final = b"sNaPpY"
 MAX_BLOCK: Final = 4 * 1024 * 1024
 WRITE_BLOCK: Final = 64 * 1024
-"""Bytes of an uncompressed chunk that is written: what the snappy framing allows at the most."""
+"""Bytes of an uncompressed chunk that is written: the most that the snappy framing allows."""
 
 _STREAM_ID, _COMPRESSED, _PLAIN, _PADDING = 0xFF, 0x00, 0x01, 0xFE
 
@@ -33,7 +33,7 @@ _TABLE: Final = _crc_table()
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C of the data, masked as the framing format asks for it."""
+    """CRC-32C of the data, masked as the framing format requires."""
     crc, table = 0xFFFFFFFF, _TABLE
     for byte in data:
         crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
@@ -42,7 +42,7 @@ def masked_crc(data: bytes) -> int:
 
 
 def blocks(file: BinaryIO, *, check: bool = False) -> Iterator[bytes]:
-    """The decoded blocks of a stream; `check` compares the checksum of each. Raises BackupCorrupt."""
+    """The decoded blocks of a stream. `check` compares the checksum of each. Raises BackupCorrupt."""
     first = True
     while header := file.read(4):
         if len(header) < 4:

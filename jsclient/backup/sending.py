@@ -22,7 +22,8 @@ UNDER_WAY: Final = 2 * 1024 * 1024
 """Bytes that may be unanswered."""
 
 PATIENCE: Final = 5.0
-"""Seconds without any answer after which one piece more goes out: if nobody listens any more, that is told at once."""
+"""Seconds without an answer after which one more piece goes out. If no server listens any more, it fails immediately.
+"""
 
 _NO_RESPONDERS: Final = 503
 
@@ -30,15 +31,15 @@ _NO_RESPONDERS: Final = 503
 def upload(
     nc: Connection, target: str, pieces: Iterable[bytes], deadline: Deadline, patience: float = PATIENCE
 ) -> Iterator[int]:
-    """Send pieces to the subject that the server has named; yields the size of each once the server has it.
+    """Send pieces to the subject that the server has given. Yields the size of each once the server has it.
 
-    The last piece waits until the others are answered. So there is always one to ask with, when a server that had
-    taken the pieces is gone and no answer to them will ever come.
+    The last piece waits until the others are answered. If the server received the pieces and then died, no answer will
+    come. This last piece then serves as a probe.
 
     Raises NoResponders when the server has given up, ApiError when it refuses a piece, RequestTimeout, ConnectionLost.
     """
     pieces = iter(pieces)
-    for piece in islice(pieces, 1):  # a request, which is told at once when this user may not send there
+    for piece in islice(pieces, 1):  # a request fails immediately if this user has no permission to send there
         answer = nc.request(target, piece, timeout=deadline.at_most(STEP_TIMEOUT))
         if answer.data:
             check_error(answer.data)
@@ -68,8 +69,8 @@ def _with_last(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
 
 
 class _Window:
-    """The pieces under way. Each has a reply subject of its own, and the next answer has to be that of the oldest:
-    a piece that was lost with its link, or came twice, is never passed over."""
+    """The pieces under way. Each has its own reply subject, and only the answer to the oldest piece is accepted next.
+    So a piece that was lost with its link, or came twice, is always noticed."""
 
     def __init__(self, nc: Connection, target: str, deadline: Deadline) -> None:
         self.sizes: deque[int] = deque()
@@ -87,7 +88,7 @@ class _Window:
 
     def send(self, piece: bytes) -> None:
         start = self._engine.pub_start(self._target, self._prefix + b"%d" % self._sent)
-        # Never on another link: the server behind it knows nothing of this restore.
+        # Never on another link: its server does not know this restore.
         large = len(piece) >= LARGE_PAYLOAD
         frame: Frame = UnkeptLarge(pub_parts(start, piece)) if large else Unkept(pub(start, piece))
         self._engine.post_now(frame, Deadline(self._deadline.at_most(STEP_TIMEOUT)))
@@ -104,7 +105,7 @@ class _Window:
         return size
 
     def next(self, timeout: float) -> int | None:
-        """The size of the oldest, once it was answered; None when nothing comes within `timeout`."""
+        """The size of the oldest, once it was answered. Returns None if no answer arrives within `timeout`."""
         answer = self._inbox.next(self._deadline.at_most(timeout))
         if answer is None:
             return None

@@ -1,4 +1,4 @@
-"""Taking backups: the server sends a snapshot in chunks, each of which is acknowledged at once."""
+"""Taking backups: the server sends a snapshot in chunks, and the client acknowledges each chunk immediately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import names
 
 STALL: Final = 30.0
-"""Seconds without a chunk after which a backup gives up; with `check` the server is silent while it checks."""
+"""Seconds without a chunk after which a backup gives up. With `check` the server is silent while it checks."""
 
 CHUNK: Final = 128 * 1024
 WINDOW: Final = 8 * 1024 * 1024
@@ -57,7 +57,7 @@ class _Copying(msgspec.Struct):
 
 
 class _About(msgspec.Struct):
-    """What a backup needs of an answer about a stream. The answer itself goes into the folder, whole."""
+    """The fields that a backup needs from the information about a stream. The complete answer goes into the folder."""
 
     config: _Config
     state: _State
@@ -65,7 +65,7 @@ class _About(msgspec.Struct):
 
 
 def about(answer: dict[str, Any]) -> _About:
-    """Raises BadResponse for what no server says of a stream."""
+    """Raises BadResponse for malformed information about a stream."""
     try:
         return msgspec.convert(answer, prepared(_About))
     except msgspec.ValidationError as error:
@@ -84,13 +84,13 @@ def backup_stream(
     stall: float | dt.timedelta = STALL,
     timeout: Timeout = DEFAULT,
 ) -> Backup:
-    """Back a stream up into a new folder; returns it with its manifest. The NATS CLI can restore it.
+    """Back a stream up into a new folder. Returns it with its manifest. The NATS CLI can restore it.
 
-    A backup under load is an exact prefix of the stream. `consumers`: with them and their positions. `check`: the
-    server verifies its blocks first (before 2.15). `progress(bytes received, bytes of the stream)` is called per
-    chunk. What fails raises BackupError (StreamNotFound, TimedOut after `stall` seconds without a chunk) and leaves
-    nothing that looks like a backup. `timeout` bounds the whole; by default it goes on as long as chunks come. Memory
-    streams need server 2.15.
+    A backup under load is an exact prefix of the stream. `consumers` includes them with their positions. With `check`
+    the server verifies its blocks first (before 2.15). `progress(bytes received, bytes of the stream)` is called per
+    chunk. A failure raises BackupError (StreamNotFound, TimedOut after `stall` seconds without a chunk) and leaves
+    nothing that looks like a backup. `timeout` bounds the whole call. By default it continues as long as chunks come.
+    Memory streams need server 2.15.
     """
     handlers.check(progress, "progress")
     path = files.prepare(folder)
@@ -107,7 +107,7 @@ def backup_stream(
         "window_size": WINDOW,
         "jsck": check,
     }
-    # The window bounds what waits here; a message that were dropped would be a hole in the backup.
+    # The window bounds the messages that wait here. A dropped message would be a hole in the backup.
     with js.nc.subscribe(inbox, pending_messages=1 << 20, pending_bytes=1 << 31) as chunks:
         answer = js.api.request(
             f"STREAM.SNAPSHOT.{names.check_stream(stream)}", request, timeout=deadline.at_most(stall)
@@ -166,7 +166,7 @@ def _receive(
             )
         status = chunk.status
         if not chunk.data or status is not None:
-            # Servers before 2.10, and 2.15 for what fits into one chunk, end without a status.
+            # Servers before 2.10 end without a status, and so does 2.15 if the data fits into one chunk.
             if status is None or status.code == _GOOD:
                 return digest.hexdigest(), size
             raise BackupError(
@@ -186,9 +186,10 @@ def _receive(
 
 
 def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[str, int]:
-    """Up to which sequence each source had been copied for certain; a restore continues there.
+    """The sequence up to which each source had certainly been copied. A restore continues there.
 
-    The origin is asked first: when the copy has no lag afterwards, all that the origin had then has been copied.
+    The origin is queried first. If the copy has no lag afterwards, it has everything that the origin had at that
+    moment.
     """
 
     def info(name: str) -> _About:
@@ -201,7 +202,7 @@ def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[
         try:
             ends[source.name] = info(source.name).state.last_seq
         except errors.ApiError:
-            continue  # it is gone, or we may not ask: the archive's own headers have to do
+            continue  # it is gone, or we have no permission: the archive's own headers must suffice
     if not ends:
         return {}
     told = info(stream).sources or ()
@@ -212,12 +213,12 @@ def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[
 
 @attrs.frozen
 class Outcome:
-    """What became of one stream: `error` is None when it is `done`.
+    """The outcome for one stream: `error` is None if it is `done`.
 
     Attributes:
         stream: Name of the stream.
-        folder: Where its backup is.
-        error: What went wrong; None when it is done.
+        folder: Folder of its backup.
+        error: The error that stopped it; None if it is done.
     """
 
     stream: str
@@ -242,14 +243,14 @@ def backup_account(
     on_stream: Callable[[Outcome], None] | None = None,
     timeout: Timeout = DEFAULT,
 ) -> list[Outcome]:
-    """Back up all streams of the account (or those of `include`), one folder each; one that fails stops no other.
+    """Back up all streams of the account (or `include`), one folder each. A stream that fails does not stop the others.
 
-    Key-value buckets and object stores are streams (`KV_*`, `OBJ_*`) and are among them. The streams are not of one
-    instant: pause the publishers where several must agree. Accounts, users and permissions are no streams.
-    `timeout` bounds the whole: streams for which no time is left fail.
+    Key-value buckets and object stores are streams (`KV_*`, `OBJ_*`) and are among them. The backups are not of one
+    instant: pause the publishers if several streams must agree. Accounts, users and permissions are not part of a
+    backup. `timeout` bounds the whole call. Streams for which no time is left fail.
 
-    `exclude`: streams to leave out. `consumers` and `check`: as for `backup_stream`. `on_stream` is called with the
-    Outcome of each.
+    `exclude` names streams to leave out. `consumers` and `check` are the same as for `backup_stream`. `on_stream` is
+    called with the Outcome of each.
     """
     handlers.check(on_stream, "on_stream")
     timeout = whole(timeout)

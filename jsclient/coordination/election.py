@@ -21,19 +21,19 @@ from jsclient.waiting import Gate
 log: logging.Logger = logging.getLogger("jsclient.coordination")
 
 PATIENCE = 1.0
-"""Seconds that a candidate waits at a time, so that `close` is noticed."""
+"""Seconds that a candidate waits at a time, to notice `close`."""
 
 
 class Election:
     """Takes part in an election until `close`, or the end of `with`.
 
-    `on_gain(lease)` and `on_loss(lease)` run on the election's own thread, one after another: while `on_gain` runs (as
-    long as it likes) the lease is renewed, and it has to look at `lease.valid` itself. The next leader takes over at
-    once when this one closes, and up to `ttl` later when it dies.
+    `on_gain(lease)` and `on_loss(lease)` run on the election's own thread, one at a time. `on_gain` may run as long as
+    it likes. The lease is renewed meanwhile, and `on_gain` must check `lease.valid` itself. The next leader takes over
+    immediately when this one closes, and up to `ttl` later when it dies.
 
     Attributes:
-        name: What is elected.
-        error: What ended it; None while it runs.
+        name: Name of the election.
+        error: The error that ended it; None while it runs.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -73,11 +73,11 @@ class Election:
 
     @property
     def leading(self) -> bool:
-        """Whether we lead at this moment; asks nobody."""
+        """True if we lead at this moment. Sends no request."""
         return self.lease is not None
 
     def close(self, timeout: Timeout = 5.0) -> None:
-        """Leave the election; a lease that we have goes back at once. Waits at most `timeout` seconds for the hooks."""
+        """Leave the election and release our lease immediately. Waits at most `timeout` seconds for the hooks."""
         self._over.set()
         self._change.set()
         if threading.current_thread() is not self._thread:
@@ -98,7 +98,7 @@ class Election:
                 log.error("the election %s cannot be held: %s", self.name, error, exc_info=error)
                 return
             except errors.TimedOut:
-                continue  # somebody else leads
+                continue  # another candidate leads
             except errors.JsClientError as error:
                 log.info("the election %s goes on: %s", self.name, error)
                 self._over.wait(PATIENCE)

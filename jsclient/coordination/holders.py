@@ -22,8 +22,8 @@ LOOK_TIMEOUT: Final = 5.0
 
 @attrs.frozen
 class Holder:
-    """A lease as the bucket has it. `host`, `pid` and `since` are what its holder has told of itself, None where the
-    value was not written by jsclient; `revision` is that of the last renewal, not the fencing token.
+    """A lease as the bucket has it. Its holder has written `host`, `pid` and `since`. They are None if another program
+    than jsclient wrote the value. `revision` belongs to the last renewal. It differs from the fencing token.
 
     Attributes:
         key: The key of the lease.
@@ -31,7 +31,7 @@ class Holder:
         renewed: When it was renewed last, by the server's clock (UTC).
         host: Host of its holder; None when it was not written by jsclient.
         pid: Process id of its holder; None when it was not written by jsclient.
-        since: Since when its holder has it, by the holder's clock (UTC).
+        since: Time since which its holder has it, by the holder's clock (UTC).
     """
 
     key: str
@@ -44,7 +44,7 @@ class Holder:
 
 @arguments
 def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
-    """All leases that are held at this moment, by key; 5 s for the whole by default.
+    """All leases that are held at this moment, by key. The whole call has 5 s by default.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -70,11 +70,11 @@ def _holder(entry: KeyValueEntry) -> Holder:
 
 @arguments
 def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
-    """Take a lease away: another candidate may have it at once.
+    """Take a lease away: another candidate can get it immediately.
 
-    Its holder learns that at its next renewal, a third of its time later at the most, and believes until then
-    that it holds it: only fencing tokens keep the two apart. Raises RevisionMismatch when it was renewed since `holder`
-    was read, or has changed hands: read again, and decide again.
+    Its holder notices at its next renewal, at most a third of `ttl` later. Until then it assumes that it still holds
+    the lease, and only fencing tokens separate the two holders. Raises RevisionMismatch if the lease was renewed or
+    changed hands after `holder` was read: read it again, and decide again.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes

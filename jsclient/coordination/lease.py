@@ -1,13 +1,15 @@
-"""A lease: a key that its holder renews, and that the server removes when the holder does not.
+"""A lease is a key that its holder renews. The server removes it when the holder stops renewing.
 
-What is known, and from where: a lease is valid for `ttl` less a tenth, counted from *before* the request that took or
-renewed it was sent, on a clock of the holder that nobody sets and that goes on while the machine is suspended. The
-server counts from when it stored the value, which is later. So two holders are never valid at once as long as their
-clocks run equally fast within a tenth, whatever the network does. A holder that was stopped (SIGSTOP, a suspended
-machine) notices when it looks at `valid`, and not before: what it does in between is what the token is for.
+A lease is valid for `ttl` less a tenth. The holder counts this time from *before* it sent the request that took or
+renewed the lease. It uses a clock that nobody sets and that continues while the machine is suspended. The server counts
+from when it stored the value, which is later. So two holders are never valid at the same time if their clocks run
+equally fast within a tenth, even if the network fails.
 
-The token is the revision (the sequence in the bucket's stream) at which the lease was taken: later leases have higher
-ones. A stream of one replica that loses its disk's last second may hand a token out twice: use three replicas.
+A holder that was stopped (SIGSTOP, a suspended machine) notices only when it checks `valid`. The fencing token protects
+against what it does before that.
+
+The token is the revision (the sequence in the bucket's stream) of the request that took the lease, so later leases have
+higher tokens. A stream of one replica that loses its disk's last second may hand a token out twice: use three replicas.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ log: logging.Logger = logging.getLogger("jsclient.coordination")
 SHORTEST: Final = 2.0
 """Seconds a lease lasts at least. The server removes expired messages up to 0.2 s late, and counts from 1 s on."""
 SHORTEST_OLD: Final = 5.0
-"""The same before server 2.11, where the bucket's `max_age` is the time of all its leases."""
+"""The same before server 2.11, for which the bucket's `max_age` is the time of all its leases."""
 SKEW: Final = 0.1
 RENEWALS: Final = 3
 MARKER_TTL: Final = 60.0
 
 
 class LeaseLost(errors.JetStreamError):
-    """The lease is over: its time ran out, or somebody else has taken it. Stop working on what it protects."""
+    """The lease is over: its time ran out, or someone else has taken it. Stop working on the protected resource."""
 
     meaning = "Others may hold it now."
     advice = "Stop working on what it protects, and acquire it again."
@@ -64,10 +66,10 @@ def lease_bucket(
 ) -> KeyValue:
     """Make, or open, a bucket for leases.
 
-    From server 2.11 on every lease has its own time. Older servers know only that of the bucket: give `ttl` (5 s or
-    more), and use it for every lease in it.
+    From server 2.11 on every lease has its own time. On older servers all leases have the bucket's time: give `ttl`
+    (5 s or more), and use it for every lease in the bucket.
 
-    `replicas`: copies of the bucket (1): 3 where locks shall outlive a server.
+    `replicas` is the number of copies of the bucket (1). Use 3 if locks must survive the loss of a server.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -89,15 +91,15 @@ def lease_bucket(
 
 
 class Lease:
-    """What the holder of a lock, a seat or an election has. Renewed in the background until `release`.
+    """A lease that the holder of a lock, a seat or an election has. It is renewed in the background until `release`.
 
-    `token`: see above. `lost` is told (once, on a thread of its own) through `on_lost`, when the time has run out or
-    somebody else has taken it; not after `release`. Thread-safe. A forked child has no lease.
+    `on_lost` is called once, on the lease's own thread, when the time has run out or someone else has taken it; not
+    after `release`. Thread-safe. A forked child does not have the lease.
 
     Attributes:
         key: The key in the bucket.
         ttl: Seconds after which it ends when its holder has died.
-        token: The fencing token: larger than that of every earlier holder.
+        token: The fencing token. It is larger than the token of every earlier holder.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -123,12 +125,12 @@ class Lease:
 
     @property
     def valid(self) -> bool:
-        """Whether the lease is ours at this moment; asks nobody."""
+        """True if the lease is ours at this moment. Sends no request."""
         return not self._over.is_set() and elapsed() < self._valid_until and os.getpid() == self._pid
 
     @property
     def remaining(self) -> float:
-        """Seconds that it stays valid without a further renewal; 0 when it is over."""
+        """Seconds that it stays valid without another renewal. It is 0 if it is over."""
         return max(0.0, self._valid_until - elapsed()) if self.valid else 0.0
 
     def check(self) -> None:
@@ -150,7 +152,7 @@ class Lease:
     # --- taking -------------------------------------------------------------------------------------------
 
     def take(self, deadline: Deadline) -> bool:
-        """For Lock and Election: try once; False when somebody else has it."""
+        """For Lock and Election: try once; False if someone else has it."""
         own = {"id": nuid.next_nuid(), "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         self._value = msgspec.json.encode(own)
         sent = elapsed()
@@ -181,7 +183,7 @@ class Lease:
                 f"the lease {self.key!r} cannot be renewed: {errors.brief(error)}. It was given back. Use fewer "
                 "threads, or raise the system's limit."
             ) from error
-        except BaseException:  # nobody has it: it must not be renewed for ever
+        except BaseException:  # no caller has it, so it must not be renewed forever
             self.release(deadline)
             raise
         return True
@@ -211,7 +213,7 @@ class Lease:
                 return
 
     def _renew_once(self) -> bool:
-        """Renew, or find out that it is lost; False when it is over."""
+        """Renew, or find out that it is lost. Returns False if it is over."""
         sent = elapsed()
         left = Deadline(max(0.01, min(self.ttl / RENEWALS, self._valid_until - sent)))
         try:
@@ -229,7 +231,7 @@ class Lease:
         return True
 
     def _renew_after_lost_answer(self) -> bool:
-        """A renewal may work although its answer is lost. It gives no new time: when it was stored is not known."""
+        """A renewal may work although its answer is lost. It gives no new time, as the time of storing is unknown."""
         if self._over.is_set():
             return False
         try:
@@ -259,9 +261,10 @@ class Lease:
     # --- ending -------------------------------------------------------------------------------------------
 
     def release(self, timeout: Timeout = DEFAULT) -> None:
-        """Give it back, so that others have it at once. Idempotent.
+        """Give it back, and others can have it immediately. Idempotent.
 
-        If that fails within `timeout` seconds (5 by default, or `ttl` if that is less) it expires: nothing is raised.
+        If that fails within `timeout` seconds (5 by default, or `ttl` if that is less), nothing is raised and the lease
+        expires.
         """
         deadline = Deadline.of(timeout, self._step)
         if os.getpid() != self._pid or self._released:
@@ -277,7 +280,7 @@ class Lease:
             self._release_own(error, deadline)
 
     def _release_own(self, error: errors.JsClientError, deadline: Deadline) -> None:
-        """A renewal on its way may have made a newer revision: look once, and remove what is ours."""
+        """A renewal on its way may have made a newer revision. Look once, and remove the key if it is ours."""
         entry = self._look(deadline)
         if entry is None or entry.value != self._value:
             log.info("the lease %s was not given back, it expires: %s", self.key, error)
@@ -290,14 +293,16 @@ class Lease:
 
 @attrs.frozen
 class Terms:
-    """How long leases of a bucket last, and whether each key has its own time (server 2.11)."""
+    """The time that leases of a bucket last. `per_key` means that each key has its own time (server 2.11)."""
 
     ttl: float
     per_key: bool
 
 
 def terms_of(kv: KeyValue, ttl: float, timeout: Timeout = DEFAULT) -> Terms:
-    """Checked against the bucket: its own age before server 2.11, 2 s or more after. Asks for the bucket's status."""
+    """Checks `ttl` against the bucket's status: it must be the bucket's own age before server 2.11, and 2 s or more
+    since.
+    """
     status = kv.status(timeout=timeout)
     if status.ttl is not None:
         if abs(status.ttl - ttl) > 1e-6:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 OnLost = Callable[[Lease], Any]
 
 ONE_TRY = 1.0
-"""Seconds for the answers where `timeout=0` says that a seat is tried once."""
+"""Seconds for the answers if `timeout=0`, which tries a seat once."""
 SHORTEST_TRY = 0.1
-"""Seconds that are left at the least when a further try begins."""
+"""The least time in seconds that must be left to begin another try."""
 
 HERD = 0.05
 """Seconds within which candidates that one marker has woken spread their attempts."""
@@ -34,9 +34,10 @@ HERD = 0.05
 class Semaphore:
     """At most `seats` holders at a time. `with semaphore as lease:` takes a seat and gives it back.
 
-    Not fair (the first that asks when a seat is free gets it) and not reentrant. Each `acquire` is a lease of its own;
-    `on_lost(lease)` is called on a thread of its own when one runs out. Thread-safe: the end of a `with` block releases
-    the newest lease that its own thread took by `with`. It raises ConfigError if the block began on another thread.
+    Unfair (the first to try gets a free seat) and not reentrant. Each `acquire` takes a separate lease.
+    `on_lost(lease)` is called on the lease's own thread when it is lost. Thread-safe: the end of a `with` block
+    releases the newest lease that its own thread took by `with`. It raises ConfigError if the block began on another
+    thread.
 
     `ttl`: seconds after which the lease of a holder that has died ends (10).
 
@@ -66,9 +67,10 @@ class Semaphore:
         self._held = threading.local()  # the leases of `with`, for each thread
 
     def acquire(self, timeout: Timeout = None) -> Lease:
-        """A seat, as soon as one is free; waits for ever by default. TimedOut after `timeout` s (0: tries once).
+        """Take a seat as soon as one is free. Waits forever by default. Raises TimedOut after `timeout` seconds (0: one
+        try).
 
-        If an answer of the server does not come in time, a seat may be kept from others until its lease expires.
+        If an answer of the server does not come in time, a seat can be blocked until its lease expires.
         """
         once = resolve(timeout, None) == 0
         deadline = Deadline(ONE_TRY) if once else Deadline.of(timeout, None)
@@ -79,7 +81,7 @@ class Semaphore:
             return lease
         if once:
             raise errors.TimedOut(f"{self.name!r} is taken. Nothing was acquired. Try again, or wait with a timeout.")
-        # Markers of releases and of leases that ran out (server 2.11) wake us; before that only our own clock does.
+        # Markers of released and expired leases (server 2.11) wake us; on older servers only our own clock does.
         with self._kv.watch(*self.keys, updates_only=True, meta_only=True) as changes:
             if deadline.at_most(SHORTEST_TRY) >= SHORTEST_TRY:
                 lease = self._try(self._terms, deadline)  # its release may have come before the watch
@@ -107,7 +109,7 @@ class Semaphore:
         return Deadline(deadline.at_most(min(5.0, ttl)))
 
     def _wait(self, changes: KeyWatcher, deadline: Deadline) -> None:
-        """Until a seat may be free, for half a lease at the most."""
+        """Wait until a seat may be free, at most half a lease."""
         end = Deadline(deadline.at_most(self._ttl / 2))
         while not end.expired():
             try:
@@ -164,11 +166,11 @@ class Lock(Semaphore):
 
 @arguments
 def once_per(kv: KeyValue, name: str, interval: float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> int | None:
-    """The fencing token if this caller is the first in the present interval of `interval` seconds, else None.
+    """The fencing token if this caller is the first in the current interval of `interval` seconds, else None.
 
-    For jobs that many processes are started for (cron on several machines): `if once_per(kv, "nightly", 86400): run()`.
-    Intervals are those of the wall clock, from 1970 on: clocks that differ by more than the job's own slack make it run
-    twice. It is decided once: a process that dies in the middle is not replaced (use an Election for that).
+    For jobs that start in many processes (cron on several machines): `if once_per(kv, "nightly", 86400): run()`.
+    Intervals follow the wall clock, counted from 1970. If clocks differ by more than the job's own slack, it runs
+    twice. The decision is final: a process that dies in the middle is not replaced (use an Election for that).
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes

@@ -1,8 +1,8 @@
-"""Partitioned groups: many processes share a stream, and messages of one key are handled one after another.
+"""Partitioned groups: many processes share a stream, and messages of one key are handled one at a time, in order.
 
 group = groups.create_elastic(js, "ORDERS", "billing", partitions=16, filters=[groups.Filter("orders.*.>", [1])])
 with groups.GroupPool(group, handle, threads=8, attempts=5, dead_letter="dead.billing") as pool:
-    pool.run_until_signal()              # in as many processes as you like
+    pool.run_until_signal()              # in any number of processes
 """
 
 from __future__ import annotations

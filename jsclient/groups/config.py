@@ -1,8 +1,8 @@
-"""Partitioned groups as they are stored: the configuration of a group, its names, filters and subject transforms.
+"""The stored form of partitioned groups: the configuration of a group, its names, filters and subject transforms.
 
-Pure: no connection, no thread, no clock. The stored state is that of orbit.go's pcgroups, so that members written in Go
-and in Python share a group. Two things of it are easy to break: a field that is `null` must not become `[]` (running Go
-members end at that), and everything but the members must go back as it came.
+Pure: no connection, no thread, no clock. The stored state has the format of orbit.go's pcgroups, so members written in
+Go and in Python can share a group. Two rules are easy to break. A field that is `null` must not become `[]`, because
+running Go members end at that. Everything except the members must be written back unchanged.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ def _numbers(given: Iterable[int]) -> tuple[int, ...]:
 
 @attrs.frozen
 class Filter:
-    """Subjects that a group takes, and by which of their wildcards they are spread over the partitions.
+    """Subjects of a group, and the wildcards by which they are spread over the partitions.
 
     `Filter("orders.*.*", [1])` puts all messages with the same first `*` into the same partition. Without wildcards
     the whole subject decides.
 
     Attributes:
         subject: The subjects, with a `*` or a `>` at the end.
-        wildcards: Which of its `*`, counted from 1, decide the partition; none: the whole subject does.
+        wildcards: The numbers of its `*`, counted from 1, that decide the partition. Without any, the whole subject
+            decides.
     """
 
     subject: str
@@ -85,12 +86,12 @@ def partition_of(tokens: Iterable[str], partitions: int) -> int:
 
 
 class Group:
-    """The stored configuration of a group, read and changed without losing what is not ours. Immutable.
+    """The stored configuration of a group, read and changed without losing the fields of other clients. Immutable.
 
     Attributes:
-        stored: The configuration as it is stored, with fields that this version does not know.
-        elastic: Whether partitions and members may change.
-        revision: Of the key in the bucket; 0 when it was not read from there.
+        stored: The stored configuration, with fields that this version does not know.
+        elastic: True if partitions and members may change.
+        revision: Revision of the key in the bucket; 0 if it was not read from there.
     """
 
     def __init__(self, stored: Mapping[str, Any], *, elastic: bool, revision: int = 0) -> None:
@@ -133,7 +134,7 @@ class Group:
 
     @property
     def mappings(self) -> dict[str, list[int]]:
-        """Which member has which partitions, where that was said partition by partition; else empty."""
+        """Member -> its partitions, if they were assigned partition by partition; else empty."""
         given = self.stored.get("member_mappings") or []
         return {item["member"]: list(item.get("partitions") or []) for item in given}
 
@@ -143,7 +144,7 @@ class Group:
         return sorted(set(self.stored.get("members") or [])) or sorted(self.mappings)
 
     def assignment(self) -> dict[str, list[int]]:
-        """Member -> its partitions. By the rule of pcgroups where only members are stored."""
+        """Member -> its partitions. If only members are stored, it follows the rule of pcgroups."""
         if not self.stored.get("members"):
             return self.mappings
         members = self.members[: self.partitions]
@@ -160,7 +161,7 @@ class Group:
         return sorted(self.assignment().get(member, []))
 
     def filters_of(self, member: str) -> list[str]:
-        """What the member's consumer asks for; empty when it has no partition."""
+        """The filter subjects of the member's consumer. It is empty if it has no partition."""
         mine = self.assignment().get(member, [])
         if not self.stored.get("members"):
             return [f"{partition}.>" for partition in mine]
@@ -179,7 +180,7 @@ class Group:
         return Group(changed, elastic=self.elastic, revision=self.revision)
 
     def with_mappings(self, mappings: Mapping[str, Sequence[int]]) -> Group:
-        """The same group with partitions assigned one by one; empty: with nobody."""
+        """The same group with partitions assigned one by one. With an empty mapping no member has any."""
         changed = {name: value for name, value in self.stored.items() if name not in ("members", "member_mappings")}
         if mappings:
             changed["member_mappings"] = [
@@ -189,7 +190,7 @@ class Group:
         return Group(changed, elastic=self.elastic, revision=self.revision)
 
     def same_shape(self, other: Group) -> bool:
-        """Whether the two differ in members only. `null` and `[]` are different for Go members, so they are here."""
+        """True if the two differ in members only. `null` and `[]` count as different, as they do for Go members."""
         ignored = ("members", "member_mappings")
         return _without(self.stored, ignored) == _without(other.stored, ignored)
 
@@ -227,7 +228,7 @@ class Group:
 
 
 def _without(stored: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    # What Go leaves out when it is 0 or empty means the same as its absence.
+    # For a field that Go omits when it is 0 or empty, that value and its absence mean the same.
     return {
         name: value
         for name, value in stored.items()
@@ -272,7 +273,7 @@ def balanced(current: Mapping[str, Iterable[int]], members: Iterable[str], parti
         return {}
     share, extra = divmod(partitions, len(names))
     kept = {name: sorted(set(current.get(name, ())) & set(range(partitions))) for name in names}
-    # The larger shares go to the members that have most: none gives away what another would have to get.
+    # The larger shares go to the members that have most, which keeps the number of moves small.
     largest = sorted(names, key=lambda name: -len(kept[name]))
     quota = {name: share + (place < extra) for place, name in enumerate(largest)}
     taken: set[int] = set()

@@ -43,7 +43,7 @@ class GroupNotFound(errors.JetStreamError):
 
 
 class GroupChanged(errors.JetStreamError):
-    """The group has other partitions or filters than when this member joined it: start the member anew."""
+    """The group's partitions or filters have changed since this member joined it: start the member again."""
 
     meaning = "Messages not acked come again to the members that are left."
     advice = "Start the member anew."
@@ -51,8 +51,8 @@ class GroupChanged(errors.JetStreamError):
 
 @attrs.frozen
 class Lag:
-    """What waits in a group: `partitions` per partition (an elastic group's own stream), `origin` messages that this
-    stream has not copied yet.
+    """Messages that wait in a group. `partitions` counts them per partition (in an elastic group's own stream), and
+    `origin` counts messages that this stream has not copied yet.
 
     Attributes:
         partitions: Messages that wait, per partition.
@@ -69,18 +69,18 @@ class Lag:
 
 
 class PartitionedGroup(Generic[G]):
-    """A group by name. Made by `create_elastic`, `create_static` or `open_group`; thread-safe, holds nothing open.
+    """A group by name, from `create_elastic`, `create_static` or `open_group`. Thread-safe. It holds nothing open.
 
-    In an *elastic* group messages of the stream are copied into a stream of the group's own, with the number of their
-    partition before the subject; members come and go. A *static* group works on the stream itself; its subjects begin
-    with a partition already (by a subject transform); its members are fixed when it is made.
+    In an *elastic* group, the server copies messages into a separate stream of the group, and puts the number of their
+    partition before the subject. Members come and go. A *static* group works on the stream itself, whose subjects
+    already begin with a partition (by a subject transform). Its members are fixed when it is created.
 
     Attributes:
         js: The JetStream object that it was made with.
         stream: The stream that it works on.
         name: Its name.
-        elastic: Whether partitions and members may change.
-        key: Under which its configuration is stored.
+        elastic: True if partitions and members may change.
+        key: Key under which its configuration is stored.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -107,14 +107,14 @@ class PartitionedGroup(Generic[G]):
     ) -> PartitionedGroup[TypedGroupMessage[T]]:
         """The same group, of messages with a `value` of a type: `GroupPool(group.typed(Order), handler)`.
 
-        Sends nothing. Options as for `Consumer.typed`; of a message that cannot be decoded becomes what a WorkerPool
-        makes of it.
+        Sends nothing. The options are the same as for `Consumer.typed`. A message that cannot be decoded is handled as
+        in a WorkerPool.
         """
         return with_values(self, values_of(self.js, type, on_bad, dead_letter))  # type: ignore[no-any-return]
 
     @property
     def work_stream(self) -> str:
-        """The stream from which members take."""
+        """The stream from which members receive messages."""
         return f"{self.stream}-{self.name}" if self.elastic else self.stream
 
     @arguments
@@ -140,14 +140,15 @@ class PartitionedGroup(Generic[G]):
         return {member: found.get(self.consumer_of(member)) for member in known}
 
     def lag(self, *, timeout: Timeout = DEFAULT) -> Lag:
-        """What nobody has finished yet, by partition; of a static group what its consumers have not acked."""
+        """Unfinished messages, by partition. For a static group, the messages that its consumers have not acked."""
         deadline = Deadline.of(timeout, self.js.api.timeout)
         group = self.config(timeout=deadline)
         waiting = dict.fromkeys(range(group.partitions), 0)
         if not self.elastic:
             for member, info in self.members(timeout=deadline).items():
                 if info is not None and (mine := group.partitions_of(member)):
-                    waiting[mine[0]] += info.num_pending + info.num_ack_pending  # told per consumer, not per partition
+                    # counted per consumer, not per partition
+                    waiting[mine[0]] += info.num_pending + info.num_ack_pending
             return Lag(waiting, 0)
         stream = self.js.stream(self.work_stream, fetch_info=False)
         for subject, messages in stream.subjects(timeout=deadline):
@@ -160,16 +161,16 @@ class PartitionedGroup(Generic[G]):
     # --- changing ---------------------------------------------------------------------------------------
 
     def add(self, *members: str, timeout: Timeout = DEFAULT) -> Group:
-        """Let members take part; those that do already change nothing."""
+        """Let members take part. A member that already does changes nothing."""
         return self._change(lambda group: group.with_members({*group.members, *members}), timeout)
 
     def drop(self, *members: str, timeout: Timeout = DEFAULT) -> Group:
-        """Let members take part no more; they finish what they are doing first."""
+        """Remove members from the group. They first finish their running work."""
         return self._change(lambda group: group.with_members(set(group.members) - set(members)), timeout)
 
     @arguments
     def set_mappings(self, mappings: Mapping[str, Sequence[int]], *, timeout: Timeout = DEFAULT) -> Group:
-        """Assign the partitions one by one; empty: to nobody."""
+        """Assign the partitions one by one. With an empty mapping no member has any."""
         return self._change(lambda group: group.with_mappings(mappings), timeout)
 
     def _change(self, change: Callable[[Group], Group], timeout: Timeout) -> Group:
@@ -196,7 +197,9 @@ class PartitionedGroup(Generic[G]):
         self.js.unpin_consumer(*where, config.PRIORITY_GROUP, timeout=timeout)
 
     def delete(self, *, timeout: Timeout = DEFAULT) -> None:
-        """Delete the group: its configuration, so that members end, then its stream (or its members' consumers)."""
+        """Delete the group: first its configuration, which ends the members, then its stream (or its members'
+        consumers).
+        """
         deadline = Deadline.of(timeout, self.js.api.timeout)
         known: list[str] = []
         try:
@@ -238,12 +241,12 @@ def create_elastic(
     max_bytes: int = 0,
     timeout: Timeout = DEFAULT,
 ) -> PartitionedGroup:
-    """Make an elastic group, or open the one that exists with the same shape; GroupExists with another one.
+    """Make an elastic group, or open an existing one. Raises GroupExists if that has another shape.
 
-    `partitions` is fixed for good, and the most members that can work at a time: take more than you will ever need.
-    `filters` are the subjects of `stream` that it takes (default: all, spread by the whole subject). `max_msgs` and
-    `max_bytes` limit the group's own stream: where it is full, copying pauses for a second or two at a time.
-    Needs nats-server 2.11; nothing is made on older ones.
+    `partitions` is fixed for good. It is the most members that can work at a time: choose more than you will ever need.
+    `filters` are the subjects of `stream` that it uses (default: all, spread by the whole subject). `max_msgs` and
+    `max_bytes` limit the group's own stream: if it is full, copying pauses for a second or two at a time. Needs
+    nats-server 2.11. Nothing is made on older ones.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -288,14 +291,14 @@ def create_static(
     mappings: Mapping[str, Sequence[int]] | None = None,
     timeout: Timeout = DEFAULT,
 ) -> PartitionedGroup:
-    """Make a static group, or open the one that exists with the same configuration; GroupExists with another one.
+    """Make a static group, or open an existing one. Raises GroupExists if that has another configuration.
 
     The first token of the stream's subjects is the partition, as its own `subject_transform` puts it there
-    (`{{Partition(4,1)}}.orders.{{Wildcard(1)}}`). Needs nats-server 2.11; nothing is made on older ones.
+    (`{{Partition(4,1)}}.orders.{{Wildcard(1)}}`). Needs nats-server 2.11. Nothing is made on older ones.
 
-    `partitions`: how many, as in the stream's transform. `filters`: only subjects that match one of them; none
-    (default): all. Either `members` (the partitions are dealt out to them) or `mappings` (member -> its partitions)
-    says which member works on what.
+    `partitions` is their number, as in the stream's transform. `filters` limits the group to subjects that match one of
+    them. By default it has all. Give either `members` (the partitions are dealt out to them) or `mappings` (member ->
+    its partitions).
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -312,7 +315,7 @@ def create_static(
 
 @arguments
 def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PartitionedGroup:
-    """The group of this name, elastic or static; GroupNotFound when there is none.
+    """The group of this name, elastic or static. Raises GroupNotFound if there is none.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -356,7 +359,7 @@ def _origin(js: JetStream, stream: str, deadline: Deadline) -> StreamConfig:
 
 
 def _store(group: PartitionedGroup, wanted: Group, replicas: int, deadline: Deadline) -> None:
-    """Store the configuration unless it is there; the first process makes the bucket."""
+    """Store the configuration unless it is there. The first process makes the bucket."""
     js, bucket = group.js, group.kv.bucket
     try:
         keyvalue.key_value(js, bucket, timeout=deadline)

@@ -1,19 +1,23 @@
-"""Consumers of dead members, which keep the others from partitions for longer than the lease.
+"""Consumers of dead members, which block their partitions for longer than the lease.
 
-The server deletes a consumer for which nobody has asked for `inactive_threshold` seconds (our lease), but not while a
-delivered message waits for its ack: not before `ack_wait` and the threshold have passed since the delivery. When
-`ack_wait` is over meanwhile, the message counts as delivered anew although nobody is there to take it, and the time
-begins again. A process that is killed with messages in hand, or in the moment in which some arrive, leaves a consumer
-that stays for up to lease + 2 * ack_wait: 70 s by default. No other consumer of the work queue may overlap with it, and
-so nobody gets its partitions. (Read in the server's deleteNotActive and checkPending, and measured with 2.15.1, where
-waiting pulls and updates have no part in it.)
+The server deletes a consumer that nobody has pulled from for `inactive_threshold` seconds (our lease). It waits longer
+if a delivered message lacks its ack: until `ack_wait` and the threshold have passed since the delivery. If `ack_wait`
+ends in that time, the message counts as delivered again although no client receives it, and the time restarts.
 
-That time is what protects a member that is not dead but frozen, or cut off, in the middle of a handler: what it works
-on does not go elsewhere meanwhile. So it is cut short only for a process of which it is proven that it does not exist,
-by a member on the same machine: see `process`. Deleting is harmless then, because nothing of that process is left that
-could handle a message or wake up, and what it had not acked stays in the stream and goes to the next consumer in the
-order of the stream. It also has to be over its lease, so that what it sent last has long arrived. What happens on other
-machines is not known here: there the server's time has to pass.
+So a process that is killed while it holds messages, or in the moment in which some arrive, leaves a consumer behind.
+This consumer stays for up to lease + 2 * ack_wait: 70 s by default. No other consumer of the work queue may overlap
+with it, so no member gets its partitions. (Read in the server's deleteNotActive and checkPending, and measured with
+2.15.1, where waiting pulls and updates have no part in it.)
+
+That time protects a living member that is frozen or cut off in the middle of a handler: until it is over, its messages
+stay with this member. So the time is cut short only for a process that provably does not exist, by a member on the same
+machine: see `process`.
+
+Deleting its consumer is harmless then. Nothing of that process is left that could handle a message or wake up, and its
+unacked messages stay in the stream. They go to the next consumer in the order of the stream.
+
+The process must also be over its lease; by then, everything that it sent has long arrived. Processes on other machines
+cannot be checked here: there the server's time has to pass.
 
 A name of a member without name=, and so its consumer, is never used by a second process.
 """
@@ -40,7 +44,7 @@ LOOK_AFTER: Final = 1.0
 
 
 class LeftBehind:
-    """What dead processes of this machine have left behind of a group; the control thread of a pool looks after it."""
+    """Consumers of a group that dead processes of this machine left behind. A pool's control thread deletes them."""
 
     def __init__(self, group: PartitionedGroup, records: Records) -> None:
         self._group = group
@@ -49,7 +53,9 @@ class LeftBehind:
         self._due = math.inf
 
     def look(self, revision: int, blocked: bool) -> None:
-        """Delete it when it is time to look: members on other machines cannot, so not only a blocked one looks."""
+        """Delete them when it is time to look. Members on other machines cannot, so a member looks even if it is not
+        blocked.
+        """
         now = time.monotonic()
         if revision != self._revision:
             self._revision, self._due = revision, now + LOOK_AFTER

@@ -40,7 +40,7 @@ T = TypeVar("T", bound=GroupMessage)
 log: logging.Logger = logging.getLogger("jsclient.groups")
 
 RETRY: Final = (0.05, 0.15)
-"""Seconds between two tries to take partitions that somebody still works on."""
+"""Seconds between two tries to get partitions that another member still works on."""
 
 TROUBLE: Final = 1.0
 """Seconds before another try when the server refused for another reason, or did not answer."""
@@ -52,7 +52,7 @@ LEAVE_PART: Final = 0.2
 
 
 class Member(Core):
-    """One member of a group; programs see the GroupPool."""
+    """One member of a group. Programs see the GroupPool."""
 
     stopping: bool
     taken_from: Consumer[Any] | None
@@ -149,7 +149,7 @@ class Member(Core):
         if now >= term.next_look() or (not term.usable and term.order.backlog):
             term.look()
         if term.waits_for_others and self.group.elastic and self._is_last_instance():
-            self._hand_over(term)  # its owner is dead: a new consumer begins with what it has not finished
+            self._hand_over(term)  # its owner is dead: a new consumer begins with its unfinished messages
             return
         if not term.over:
             self._pause(max(0.0, term.next_look() - time.monotonic()))
@@ -190,7 +190,7 @@ class Member(Core):
         self._say("working")
 
     def _create(self, wanted: list[str]) -> Consumer | None:
-        """The member's consumer, or None while others have what is wanted."""
+        """The member's consumer, or None while others have its partitions."""
         name, stream = self.group.consumer_of(self.member), self.group.work_stream
         settings = ConsumerConfig(
             name=name if self.group.elastic else None,
@@ -219,7 +219,7 @@ class Member(Core):
         return consumer
 
     def _delete_dead(self, consumer: Consumer) -> bool:
-        """Delete a consumer of this member that nobody works with; never one of a living process."""
+        """Delete an unused consumer of this member; never one of a living process."""
         info = consumer.cached_info
         if info is None or pin_of(info) or not self._is_last_instance():
             return False
@@ -231,7 +231,9 @@ class Member(Core):
         return not self.records.living(self.member) - {self.instance}
 
     def _hand_over(self, term: Term) -> None:
-        """Start nothing more, let handlers end, then give the partitions up: in this order, or keys lose theirs."""
+        """Start no more handlers, let running ones end, then give the partitions up. This order keeps the order of
+        keys.
+        """
         self._say("handing over")
         term.stop_starting()
         deadline = Deadline(self.terms.hand_over_timeout)
@@ -297,7 +299,7 @@ class Member(Core):
             self._end_by(error)
 
     def _next(self, worker: Worker) -> tuple[Term, Item] | None:
-        """Wait for a message that may be started; None at the end."""
+        """Wait for a message that may be started. Returns None at the end."""
         with self.ready:
             while not self.ended.is_set():
                 term, now = self._term, time.monotonic()
@@ -326,7 +328,7 @@ class Member(Core):
             held.retries += 1
             delay = None if given_up else self.settler.delay(error, 1)
         else:
-            # Not the server's count: it counts what no handler saw, and begins again with every consumer.
+            # Not the server's count: that includes messages that no handler saw, and begins again with every consumer.
             alone = term.order.alone
             if alone:
                 term.begin_alone(item)
@@ -388,7 +390,7 @@ class Member(Core):
         deadline = Deadline.of(timeout, self.options.stop_timeout)
         self.waited = True
         seconds = deadline.remaining()
-        # The last part of the time is for leaving: the next member learns from the records what was cut off.
+        # The last part of the time is for leaving: the records show the next member which messages were cut off.
         finished = self.ended.wait(None if seconds is None else max(seconds * (1 - LEAVE_PART), seconds - LEAVE))
         running = self.in_hand()
         if not finished:

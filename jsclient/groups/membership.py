@@ -1,7 +1,7 @@
 """The members of a group: the stored configuration as it changes, signs of life, and the one that assigns partitions.
 
-Nothing here keeps messages in order: two assignments at once, or a wrong one, only make members ask for partitions that
-others still have, and the server refuses that until those are given up.
+Nothing here keeps messages in order. Two simultaneous assignments, or a wrong one, only make members request partitions
+that others still have. The server refuses that until those partitions are given up.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ log: logging.Logger = logging.getLogger("jsclient.groups")
 
 PATIENCE: Final = 1.0
 FIRST_SETTLE: Final = 0.3
-"""Seconds of quiet before the very first assignment: nobody works meanwhile."""
+"""Seconds of quiet before the very first assignment: no member works until then."""
 
 MOST_SETTLES: Final = 3
 """Times `settle` after which partitions are assigned although members still come and go."""
 
 
 class Membership:
-    """What a pool knows of its group. `config` is the control thread's; the rest runs on threads of its own."""
+    """A pool's knowledge of its group. `config` belongs to the control thread. The rest runs on separate threads."""
 
     def __init__(self, pool: Member) -> None:
         self._pool = pool
@@ -79,7 +79,7 @@ class Membership:
                 thread.join(2 * PATIENCE)
 
     def config(self) -> Group:
-        """The newest configuration; raises what makes it unusable."""
+        """The newest configuration. Raises the error that makes it unusable."""
         if self._error is not None:
             raise self._error
         return self._config
@@ -134,7 +134,7 @@ class Membership:
         self._lease = lock.acquire(pool.terms.lease)
 
     def _keep(self) -> None:
-        """A process that was stopped for longer than its lease comes back to life."""
+        """A process that was stopped for longer than its lease is running again."""
         while not self._over.wait(PATIENCE):
             lease = self._lease
             if lease is not None and not lease.valid and not self._over.is_set():
@@ -182,7 +182,7 @@ class Membership:
                 living = living | {_member(entry)} if entry.is_put else living - {_member(entry)}
 
     def _wanted(self, living: set[str]) -> dict[str, list[int]] | None:
-        """Another assignment than the present one; None when that is as it should be, or nobody lives."""
+        """A new assignment. Returns None if the present one is right, or no member lives."""
         stored = self._pool.group.config()
         current = stored.mappings
         if stored.members and not current:

@@ -15,10 +15,11 @@ T = _TypeVar("T")
 
 
 class Fence(NamedTuple):
-    """What to give to a resource, so that it can refuse a process that was stopped and overtaken.
+    """Give this to a resource. It can then refuse a process that was stopped and overtaken.
 
-    `epoch` rises whenever the partition goes to another process. `sequence`, that of the message in its stream, rises
-    within a key: "store only if the sequence is higher than the stored one" is enough to keep a key in order.
+    `epoch` rises whenever the partition goes to another process. `sequence` is the message's sequence in its stream,
+    and rises within a key. The rule "store only if the sequence is higher than the stored one" is enough to keep a key
+    in order.
     """
 
     epoch: int
@@ -26,7 +27,7 @@ class Fence(NamedTuple):
 
 
 class GroupMessage(JetStreamMsg, gc=False, eq=False):
-    """One message of a partitioned group. `subject` is the one it was published under; `partition` stood before it.
+    """One message of a partitioned group. `subject` is the subject under which it was published, without the partition.
 
     Attributes:
         epoch: It rises whenever the partition goes to another process.
@@ -48,7 +49,7 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
 
     @property
     def partition(self) -> int:
-        """Its partition; -1 when the subject names none."""
+        """Its partition. It is -1 if the subject does not name one."""
         first = self.msg.subject.partition(".")[0]
         return int(first) if first.isdigit() else -1
 
@@ -64,12 +65,12 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
 
     @property
     def fence(self) -> Fence:
-        """What a resource needs to refuse a process that was overtaken."""
+        """The numbers that a resource needs to refuse a process that was overtaken."""
         return Fence(self.epoch, self.origin_seq)
 
 
 class TypedGroupMessage(GroupMessage, Generic[T], gc=False, eq=False):
-    """The same with a value: what the handler of `GroupPool(group.typed(Order), handler)` gets.
+    """The same with a value, for the handler of `GroupPool(group.typed(Order), handler)`.
 
     It has the fields of `GroupMessage`.
 
@@ -89,7 +90,7 @@ class TypedGroupMessage(GroupMessage, Generic[T], gc=False, eq=False):
         return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedGroupMessage[T]:
-        """As of every message; the next one has a value, too."""
+        """As for every message. The next one has a value, too."""
         found = GroupMessage.ack_next(self, timeout)
         return TypedGroupMessage(found.msg, found.connection, epoch=self.epoch, _values=self._values)
 

@@ -1,4 +1,4 @@
-"""How a member of a group works, each default with its reason."""
+"""Options of a member of a group, each default with its reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEASE: Final = 10.0
 """Seconds after which a process that the server has not heard of counts as dead, and its partitions go to others."""
 
 SETTLE: Final = 3.0
-"""Seconds of quiet before partitions are assigned anew: a rolling restart moves them once, not for each process."""
+"""Seconds of quiet before partitions are assigned again: a rolling restart moves them once, not for each process."""
 
 ACK_WAIT: Final = 30.0
 PRIORITY_TIMEOUT: Final = 5.0
@@ -25,10 +25,10 @@ PRIORITY_TIMEOUT: Final = 5.0
 
 
 class GroupPoolDict(HandlingDict, total=False):
-    """The keyword arguments of GroupPool, for type checkers: those of MemberOptions, and the fields of PoolOptions that
-    a group has.
+    """The keyword arguments of GroupPool, for type checkers: the fields of MemberOptions, and the fields of PoolOptions
+    that a group has.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `MemberOptions` and `PoolOptions`.
     """
@@ -45,20 +45,20 @@ class GroupPoolDict(HandlingDict, total=False):
 @declared("GroupPoolDict")
 @attrs.frozen(kw_only=True)
 class MemberOptions:
-    """Keyword arguments of GroupPool beside those of a pool.
+    """Keyword arguments of GroupPool in addition to the options of a pool.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        member: It works on the partitions of this name; None: the process takes part by itself.
+        member: Name whose partitions it works on. None means that the process takes part by itself.
         lease: Seconds after which a process that the server has not heard of counts as dead (2 or more).
-        settle: Seconds without joins and leaves before partitions are assigned anew.
+        settle: Seconds without joins and leaves before partitions are assigned again.
         ack_wait: Seconds after which the server delivers a message without an ack again (1 or more).
-        max_ack_pending: Messages of the member that may wait for their acks; 0: twice the threads.
+        max_ack_pending: Messages of the member that may wait for their acks. 0 means twice the threads.
         priority_timeout: Seconds without a pull after which another process of the same member takes over (1 or
             more).
-        hand_over_timeout: Seconds after which a partition that was taken away is given up although handlers run, with
-            an event "order lost"; None: when they have ended.
+        hand_over_timeout: Seconds after which the process gives up a partition that it lost although handlers still
+            run, with an event "order lost". None waits until they have ended.
     """
 
     member: str | None = None

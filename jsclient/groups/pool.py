@@ -1,4 +1,4 @@
-"""GroupPool: threads that handle what falls to one member of a partitioned group, in the order of each key."""
+"""GroupPool: threads that handle the messages of one member of a partitioned group, in the order of each key."""
 
 from __future__ import annotations
 
@@ -25,25 +25,28 @@ T = TypeVar("T", bound=GroupMessage)
 
 
 class GroupPool(Pool):
-    """Handle what falls to one member of a group, in `threads` threads. Starts at once; use it in a `with` block.
+    """Handle the messages of one member of a group, in `threads` threads. Starts immediately. Use it in a `with` block.
 
-    What becomes of a message is as in a WorkerPool (ack, Retry, Reject, `attempts`, `dead_letter`, `backoff`), and so
-    are its keyword arguments but `batch`, `manual`, `group`, `later` and `max_prefetch`. Messages of one `key` (the
-    subject by default) are handled one after another in the order of the stream, in whatever processes: through joins,
-    leaves, takeovers, elections and crashes. Only a process that was stopped in the middle of a handler and taken for
-    dead can be overtaken: see `message.fence`. The key must follow from the tokens by which the group is partitioned.
+    Messages are settled as in a WorkerPool (ack, Retry, Reject, `attempts`, `dead_letter`, `backoff`). The keyword
+    arguments are the same, too, except `batch`, `manual`, `group`, `later` and `max_prefetch`.
 
-    Without `member` the process takes part by itself: partitions are spread over all such processes, with as few moves
-    as possible, after `settle` seconds (3) without joins and leaves, and about `lease` seconds (10) after a death (up
-    to `lease` + 2 * `ack_wait` after that of a machine). With `member` it works on what was assigned to that name
-    (`group.add`, `set_mappings`); several processes of one name stand by for each other. Names of Go members must not
-    be used here.
+    Messages of one `key` (the subject by default) are handled one at a time in the order of the stream, in any number
+    of processes. This holds through joins, leaves, takeovers, elections and crashes. Only a process that was stopped in
+    the middle of a handler and taken for dead can be overtaken: see `message.fence`. The key must follow from the
+    tokens by which the group is partitioned.
+
+    Without `member` the process takes part by itself. Partitions are spread over all such processes with as few moves
+    as possible. That happens `settle` seconds (3) after the last join or leave, and about `lease` seconds (10) after a
+    death. After the death of a machine it takes up to `lease` + 2 * `ack_wait`.
+
+    With `member` it works on the partitions that were assigned to that name (`group.add`, `set_mappings`). Several
+    processes of one name stand by for each other. Do not use names of Go members here.
 
     `ack_wait` (30 s), `max_ack_pending` (twice the threads) and `priority_timeout` (5 s) go into the member's consumer.
-    A partition that is taken away is given up when its running handlers have ended: after `hand_over_timeout` seconds
-    at the latest, if set, with an event "order lost". `on_event` also gets "working", "waiting", "joining",
-    "handing over" and "lost pin", without a message. `GroupPool(group.typed(Order), handler)` gives messages a `value`,
-    as in a WorkerPool.
+    The process gives up a partition that was assigned elsewhere when its running handlers have ended. If
+    `hand_over_timeout` is set, it does so after that number of seconds at the latest, with an event "order lost".
+    `on_event` also gets "working", "waiting", "joining", "handing over" and "lost pin", without a message.
+    `GroupPool(group.typed(Order), handler)` gives messages a `value`, as in a WorkerPool.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -75,12 +78,12 @@ class GroupPool(Pool):
 
     @property
     def state(self) -> str:
-        """What it does, in a word: starting, joining, waiting, working ..."""
+        """The present state in a word: starting, joining, waiting, working ..."""
         return self._core.state
 
     @property
     def partitions(self) -> list[int]:
-        """What this process works on at the moment."""
+        """The partitions that this process works on at the moment."""
         return self._core.partitions
 
     def __enter__(self) -> GroupPool:

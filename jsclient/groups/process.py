@@ -1,8 +1,8 @@
-"""Which process a member is, and whether that process is dead: the one thing that only the machine it ran on knows.
+"""The process behind a member, and the check for its death, which only its own machine can make.
 
-A server cannot tell it. A process that is stopped, or cut off, or about to connect again, is as silent as a dead one,
-and "no responders" from its inbox says that its connection is gone, not that its handlers have ended. Only the system
-that ran it knows that there is no such process any more: then nothing of it can run, or wake up.
+A server cannot detect the death. A process that is stopped, or cut off, or about to connect again, is as silent as a
+dead one. "No responders" from its inbox means that its connection is gone. Its handlers may still run. Only the system
+that ran it can confirm that the process no longer exists: then nothing of it can run, or wake up.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ PIDS: Final = Path("/proc/self/ns/pid")
 
 
 def here() -> str:
-    """Within what a process id means one process: this start of this machine, and of this container in it.
+    """The scope in which a process id is unique: this start of this machine, and of this container in it.
 
-    Empty where that is not known (systems other than Linux). Asked anew each time: a child may have been moved.
+    Empty if it cannot be found out (systems other than Linux). Read again each time: a child may have been moved.
     """
     try:
         return f"{BOOT.read_text(encoding='ascii').strip()}/{os.readlink(PIDS)}"
@@ -27,9 +27,9 @@ def here() -> str:
 
 
 def is_dead(place: str, pid: int) -> bool:
-    """Whether this is proven: process `pid` of `place` does not exist. False means that nothing is known.
+    """True if it is proven that process `pid` of `place` does not exist. False means that it may exist.
 
-    An id that has been given to another process proves nothing, and neither does a process that nobody has waited for.
+    An id that another process has got meanwhile is not proof, and neither is a process that nobody has waited for.
     """
     if not place or pid <= 0 or place != here():
         return False

@@ -1,6 +1,6 @@
-"""What members of a group tell each other beside the stored configuration: signs of life, work, and deadly messages.
+"""Records that members of a group share in addition to the stored configuration: signs of life, work, deadly messages.
 
-A bucket of leases, with keys of four kinds. Members written in Go know nothing of it, and need not.
+A bucket of leases, with keys of four kinds. Members written in Go do not use it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ TRIES_KEPT: Final = 3600.0
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A member that works: which of its processes, on what."""
+    """A member that works: its process, and its partitions."""
 
     id: str
     partitions: list[int]
     place: str = ""
-    """With `pid`: which process of which machine; see `process`. Empty when others must not draw conclusions from its
-    end: the member's name is used by several processes, or that is not known (a record of an earlier version)."""
+    """Together with `pid` it identifies the process and its machine. See `process`. Empty if others must not draw
+    conclusions from its end: several processes may use the member's name, or the record is of an earlier version."""
     pid: int = 0
 
 
@@ -79,9 +79,9 @@ class Records:
         self.kv.purge(f"work.{self.prefix}.{member}", ttl=coordination.lease.MARKER_TTL)
 
     def crashed(self, partitions: Iterable[int], instance: str) -> set[int]:
-        """Those of our partitions that somebody was working on and has not given up: that process died.
+        """Our partitions that another process was working on and has not given up, because it died.
 
-        Only for a member that has these partitions now. What is found is forgotten.
+        Only for a member that has these partitions now. The records that are found are removed.
         """
         mine, found = set(partitions), set()
         for entry in self._all(f"work.{self.prefix}.*"):
@@ -103,7 +103,7 @@ class Records:
         return found
 
     def crash_before(self) -> bool:
-        """Note that a process has died; whether another one had died shortly before."""
+        """Note that a process has died. Returns True if another one had died shortly before."""
         key = f"crash.{self.prefix}"
         try:
             self.kv.create(key, b"", ttl=CRASHES_KEPT)
@@ -115,7 +115,7 @@ class Records:
     # --- what a message has done ------------------------------------------------------------------------
 
     def tries(self) -> dict[int, Tries]:
-        """By sequence in the stream from which members take."""
+        """By sequence in the stream from which members receive messages."""
         return {
             int(entry.key.rpartition(".")[2]): msgspec.json.decode(entry.value, type=prepared(Tries))
             for entry in self._all(f"tries.{self.prefix}.*")

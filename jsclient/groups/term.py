@@ -1,7 +1,7 @@
-"""One term of a member: from the creation of its consumer until it gives that up, or loses it.
+"""One term of a member: from the creation of its consumer until the member gives the consumer up, or loses it.
 
-A thread of its own takes messages all the time, whether workers are free or not: the server counts a client as gone
-that has not pulled for `priority_timeout`. How much is here is bounded by the consumer's `max_ack_pending`.
+A separate thread receives messages all the time, even if no worker is free: a client that has not pulled for
+`priority_timeout` counts as gone. The consumer's `max_ack_pending` bounds the messages that wait here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("jsclient.groups")
 
 LEASE_PART: Final = 0.6
-"""A handler is started only within this part of `priority_timeout` after the server has said that we are the one."""
+"""A handler is started only within this part of `priority_timeout` after the server has confirmed our pin."""
 
 LOOK_PART: Final = 0.2
 HOLD_LOOK: Final = 0.25
@@ -41,7 +41,7 @@ ACKS_TIMEOUT: Final = 2.0
 
 
 class Term:
-    """A member's work with one consumer. The order is guarded by `pool.ready`; `look` is the control thread's."""
+    """A member's work with one consumer. The order is guarded by `pool.ready`. `look` is the control thread's."""
 
     def __init__(self, pool: Member, consumer: Consumer, partitions: list[int], epoch: int) -> None:
         info = consumer.cached_info
@@ -55,7 +55,7 @@ class Term:
         self.suspects: set[int] = set()  # partitions of an owner that died: the first message of them is looked at
         self.tries: dict[int, Tries] = {}
         self.error: BaseException | None = None
-        self.over: bool = False  # nothing is taken any more
+        self.over: bool = False  # no further messages are received
         self.handing_over: bool = False
         self.pin: str = ""
         self.valid_until: float = 0.0
@@ -149,7 +149,7 @@ class Term:
             return True
 
     def begin_alone(self, item: Item) -> None:
-        """If the process dies now, it is known with what."""
+        """Note the message: if the process dies now, the note names it."""
         item.tries = Tries(failed=item.tries.failed, alone=item.tries.alone, begun=True)
         self.note(item)
 
@@ -164,7 +164,9 @@ class Term:
 
     @property
     def usable(self) -> bool:
-        """Whether a handler may be started: the server has said lately that the consumer is pinned to us."""
+        """True if a handler may be started: a recent answer of the server has confirmed that the consumer is pinned to
+        us.
+        """
         return not self.handing_over and elapsed() < self.valid_until
 
     def next_look(self) -> float:
@@ -175,7 +177,7 @@ class Term:
         return self._looked_at + pause
 
     def look(self) -> None:
-        """Ask the server which client is pinned and what is unfinished; the control thread calls it when it is time."""
+        """Read the pinned client and the unfinished messages from the server. The control thread calls it in time."""
         sent, asked = time.monotonic(), elapsed()
         self._looked_at = sent
         pin = self.pin
@@ -203,8 +205,8 @@ class Term:
     def _look_at_hold(self, info: ConsumerInfo, pinned: str, now: float) -> None:
         self._held_since = self._held_since or now
         complete = self.order.is_complete(info.num_ack_pending, info.delivered.consumer_seq)
-        # What was purged or expired is here and unknown to the server. What is neither acked nor here would have come
-        # again by now.
+        # Messages that were purged or expired are here, but the server does not have them. A message that is neither
+        # acked nor here would have been redelivered by now.
         late = now > self._held_since + self.pool.terms.ack_wait + self.pool.terms.priority_timeout
         fewer = late and info.num_ack_pending <= len(self.order.items)
         if pinned == self.pin and (complete or fewer):
@@ -214,12 +216,14 @@ class Term:
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether unfinished messages are missing that may be in the hands of a process that has died."""
+        """True if unfinished messages are missing that a dead process may have held."""
         info = self.consumer.cached_info
         return self.order.missing and info is not None and info.num_ack_pending > len(self.order.items)
 
     def _lost_pin(self, pinned: str) -> None:
-        """The consumer is pinned elsewhere, or that is not known: what was not started goes to the one that has it."""
+        """The consumer is pinned elsewhere, or may be. Messages that were not started go to the process that has the
+        pin.
+        """
         self.valid_until = 0.0
         self.pin = ""
         with self.pool.ready:
@@ -267,14 +271,14 @@ class Term:
             log.info("%s was not deleted, it ends by itself: %s", self.consumer, error)
 
     def _note_failures(self, rest: list[Item]) -> None:
-        """Tries are counted here; the member that handles the message next goes on counting."""
+        """This member counts the tries. The member that handles the message next continues the count."""
         for item in rest:
             if item.held.retries:
                 item.tries = Tries(failed=item.held.retries, alone=item.tries.alone)
                 self.note(item)
 
     def _confirm_acks(self, unstarted: int) -> str:
-        """Wait until the server has worked through our acks; returns the id of the pinned client."""
+        """Wait until the server has worked through our acks. Returns the id of the pinned client."""
         patience, pause = Deadline(ACKS_TIMEOUT / 4), Gate()
         self.pool.connection.flush(ACKS_TIMEOUT)
         while True:
@@ -289,7 +293,7 @@ class Term:
 
 
 def pin_of(info: ConsumerInfo) -> str:
-    """The id of the client that the server serves at the moment; empty when there is none."""
+    """The id of the client that the server serves at the moment. It is empty if there is none."""
     for group in info.priority_groups or []:
         if group.group == PRIORITY_GROUP:
             return group.pinned_client_id

@@ -68,7 +68,7 @@ class Change:
 
     @property
     def expected(self) -> int | None:
-        """The revision that the key must have; None if any is fine."""
+        """The revision that the key must have. It is None if any is fine."""
         return self.options.get("expected_last_subject_seq")
 
 
@@ -119,7 +119,7 @@ class KeyValueBatch(Generic[V]):
     # --- changes ------------------------------------------------------------------------------------------
 
     def put(self, key: str, value: V, *, headers: HeadersLike | None = None) -> None:
-        """Store a value, whatever the key has. `headers` are stored with it."""
+        """Store a value, regardless of the key's present value. `headers` are stored with it."""
         self._add(key, self._value(value), entry_headers.to_store(headers))
 
     def create(
@@ -150,12 +150,12 @@ class KeyValueBatch(Generic[V]):
         self._add(key, self._value(value), entry_headers.to_store(headers), revision, ttl)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Store a delete marker; earlier revisions stay. `revision`: only if the key is still at this one."""
+        """Store a delete marker. Earlier revisions stay. `revision`: only if the key is still at this one."""
         self._add(key, b"", _DELETE, revision)
 
     def purge(self, key: str, *, revision: int | None = None, ttl: float | dt.timedelta | None = None) -> None:
-        """Remove all revisions and leave a marker. `revision`: only if the key is still at this one. `ttl`: seconds
-        after which the marker goes, see KeyValue.purge."""
+        """Remove all revisions and leave a marker. `revision`: only if the key is still at this one. `ttl` is the
+        seconds after which the marker is removed. See KeyValue.purge."""
         self._add(key, b"", _PURGE, revision, ttl)
 
     def _add(
@@ -187,11 +187,11 @@ class KeyValueBatch(Generic[V]):
     # --- the end ------------------------------------------------------------------------------------------
 
     def commit(self, *, timeout: Timeout = DEFAULT) -> dict[str, int]:
-        """Store all changes; returns the new revision of each key. 15 seconds at most by default.
+        """Store all changes. Returns the new revision of each key. 15 seconds at most by default.
 
         KeyExists and RevisionMismatch name the key that differs. They, NotStored, NotSupported (a server before 2.12)
-        and ConfigError (a bucket without `allow_atomic`) mean that nothing is stored. PublishUnknown: all is stored or
-        nothing is; read one of the keys to find out which.
+        and ConfigError (a bucket without `allow_atomic`) mean that nothing is stored. PublishUnknown means that all
+        changes are stored or none. Read one of the keys to find out.
         """
         self._check_open()
         if not self._changes:
@@ -206,7 +206,7 @@ class KeyValueBatch(Generic[V]):
         return self.revisions
 
     def discard(self) -> None:
-        """Give the batch up; nothing of it is stored. Idempotent."""
+        """Give the batch up without storing anything. Idempotent."""
         self._closed = self._closed or "was discarded"
 
     def _check_open(self) -> None:

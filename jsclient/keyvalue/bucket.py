@@ -88,7 +88,7 @@ MARKER_AGE: Final = 1800.0
 CREATE_ATTEMPTS: Final = 5
 
 UNREAD: Final = (TimedOut, NatsConnectionError, NoResponders, ApiError)
-"""What keeps a write that was refused from looking at what is there instead."""
+"""Errors that prevent a refused write from reading the stored value."""
 
 PURGE_WINDOW: Final = 256
 _DEFAULT_API: Final = "$JS.API."
@@ -100,12 +100,14 @@ _RAISE: Final[Any] = object()
 
 
 class KeyValue:
-    """A handle on a bucket; thread-safe. Made by the functions of `jsclient.keyvalue`.
+    """A handle on a bucket, from the functions of `jsclient.keyvalue`. Thread-safe.
 
-    `get` reads from any replica when the bucket allows it (the default of all clients): after a put on one server
-    another one may still answer with the old value. `direct=False` asks the leader instead, for one call.
-    `kv["key"]` gives the value as bytes, `kv["key"] = b"value"`, `del kv["key"]`, `"key" in kv` and `for key in kv` do
-    what they say; each is a round trip. There is no `len(kv)`: a bucket that others write to has none.
+    `get` reads from any replica if the bucket allows it (the default of all clients). After a put on one server,
+    another one may still answer with the old value. `direct=False` reads from the leader instead, for one call.
+
+    You can use a bucket like a dict: `kv["key"]` returns the value as bytes, and `kv["key"] = b"value"`,
+    `del kv["key"]`, `"key" in kv` and `for key in kv` work as usual. Each is a round trip. There is no `len(kv)`,
+    because others may write to the bucket at any time.
 
     Attributes:
         bucket: Its name.
@@ -141,7 +143,7 @@ class KeyValue:
             # A mirror stores the subjects of its origin, and cannot be written itself.
             origin, write_prefix = origin_of(mirror, bucket)
             if write_prefix is not None:
-                # Questions about a write go the same way: the local account does not know the origin.
+                # Reads that belong to a write go the same way: the local account does not know the origin.
                 api_of_origin = write_prefix.removesuffix(f".{SUBJECT_ROOT}{origin}.")
                 self._writer = JetStream(js.nc, api_prefix=api_of_origin, publish_timeout=js.publish_timeout)
         self._prefix = f"{SUBJECT_ROOT}{origin}."
@@ -150,13 +152,13 @@ class KeyValue:
             # In another domain or account the bucket's subjects are reached below the API prefix only.
             write_prefix = self._prefix if api == _DEFAULT_API else api + self._prefix
         self._write_prefix = write_prefix
-        self._written_stream = STREAM_PREFIX + origin  # writes of a mirror are taken by what it copies
+        self._written_stream = STREAM_PREFIX + origin  # writes of a mirror go to the bucket that it copies
         self._written = (
             self._stream if origin == bucket and self._writer is js else Stream(self._writer, self._written_stream)
         )
         self._direct_prefix = f"{api}DIRECT.GET.{self.stream_name}.{self._prefix}"
         self._direct_subject = f"{api}DIRECT.GET.{self.stream_name}"
-        # A server before 2.10 does not answer for a stream that was deleted: after so long its leader is asked.
+        # A server before 2.10 does not answer for a deleted stream. After this time the request goes to its leader.
         server = js.nc.server_info
         old = bool(server.version) and api == _DEFAULT_API and not server.at_least(2, 10)
         self._patience = SILENCE if old else None
@@ -166,8 +168,9 @@ class KeyValue:
     def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> TypedKeyValue[D]:
         """The same bucket with values of a type: `orders = kv.typed(Order)`. Sends nothing.
 
-        `codec` is that of the JetStream object by default, else JSON. `on_bad="skip"`: watches and histories leave out
-        what cannot be decoded; otherwise reading its value raises DecodeFailed, as `get` does in any case.
+        `codec` defaults to the codec of the JetStream object, else to JSON. With `on_bad="skip"`, watches and histories
+        leave out entries that cannot be decoded. Otherwise reading their value raises DecodeFailed, as `get` always
+        does.
         """
         return TypedKeyValue(self, type, codec or self._js.decodes_with, on_bad)
 
@@ -175,8 +178,8 @@ class KeyValue:
         self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None, on_bad: OnBadEntry = "raise"
     ) -> EncodedKeyValue:
         """The same bucket with keys and values written by codecs (ADR-54): `paths = kv.encoded(keys=PATH_KEYS)`. Sends
-        nothing. `on_bad="skip"`: watches and listings leave out what the codecs cannot read."""
-        # A bucket that is written by codecs is a bucket, which knows nothing of it: imported when somebody asks.
+        nothing. With `on_bad="skip"`, watches and listings leave out entries that the codecs cannot read."""
+        # EncodedKeyValue is a subclass of this class, so it is imported only on use.
         kind: type[EncodedKeyValue] = import_module("jsclient.keyvalue.encoded").EncodedKeyValue
         return kind(self, keys, values, on_bad)
 
@@ -203,11 +206,11 @@ class KeyValue:
     ) -> KeyValueEntry | D: ...
     @arguments
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
-        """The last entry of a key; KeyNotFound when it has none, KeyDeleted (a KeyNotFound) after delete or purge.
+        """The last entry of a key. Raises KeyNotFound if it has none, KeyDeleted (a KeyNotFound) after delete or purge.
 
-        With `default` that is returned instead of these two errors. `direct` True asks whichever replica answers first,
-        False the leader, which has every put that was acknowledged before; None (default) does what the bucket allows.
-        5 seconds at most unless told otherwise.
+        With `default` that is returned instead of these two errors. `direct=True` reads from the replica that answers
+        first. `direct=False` reads from the leader, which has every put that was acknowledged before. None (the
+        default) uses the bucket's setting. By default it takes at most 5 seconds.
         """
         try:
             entry = self._last(key, direct, Deadline.of(timeout, READ_TIMEOUT))
@@ -223,7 +226,7 @@ class KeyValue:
     def get_revision(
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry:
-        """One revision of a key; KeyNotFound when it is gone, never was, or belongs to another key."""
+        """One revision of a key. Raises KeyNotFound if it is gone, never was, or belongs to another key."""
         check_key(key, self._limit)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
             raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
@@ -241,8 +244,8 @@ class KeyValue:
         """The last entries of several keys, as the bucket was at one sequence. Keys without a value are left out.
 
         At most 1,000 keys, in the order in which you give them. One replica answers, so a put that another server has
-        just acknowledged may be missing. Needs nats-server 2.11 and direct gets, else NotSupported. ConfigError: the
-        values are too large for one answer. 5 seconds at most by default.
+        just acknowledged may be missing. Needs nats-server 2.11 and direct gets, else NotSupported. Raises ConfigError
+        if the values are too large for one answer. 5 seconds at most by default.
         """
         if isinstance(keys, str):
             raise ConfigError("keys must be several keys, such as a list; `get` reads one")
@@ -262,7 +265,7 @@ class KeyValue:
         return self._from_leader(key, None, deadline)
 
     def _request(self, subject: str, body: bytes, deadline: Deadline) -> Msg | None:
-        """A direct get; None when nobody serves them for this bucket, so that the leader is asked."""
+        """A direct get. Returns None if no server answers it for this bucket. The caller then asks the leader."""
         while True:
             wait = deadline if self._patience is None else Deadline(deadline.at_most(self._patience))
             try:
@@ -332,7 +335,7 @@ class KeyValue:
         self.put(key, value)
 
     def __delitem__(self, key: str) -> None:
-        """Delete the key, also one that has no value: other clients may delete it at any moment, too."""
+        """Delete the key, even if it has no value: other clients may delete it at any moment."""
         self.delete(key)
 
     def __contains__(self, key: str) -> bool:
@@ -348,7 +351,7 @@ class KeyValue:
     # --- writing ------------------------------------------------------------------------------------------
 
     def put(self, key: str, value: Payload, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
-        """Store a value, whatever was there before; returns its revision. `headers` are stored with it."""
+        """Store a value, regardless of the previous one. Returns its revision. `headers` are stored with it."""
         try:
             if not valid_key(key) or len(key) > self._limit:
                 raise refuse_key(key, self._limit)
@@ -365,12 +368,12 @@ class KeyValue:
         headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision. NotStored when
-        it was refused and the time did not suffice to read why, or no reason was there to be read.
+        """Store a value if the key has none (or was deleted). Otherwise it raises KeyExists. Returns the revision.
+        NotStored if the server refused it and the reason could not be read in time, or was no longer there.
 
-        `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl` or
-        `allow_msg_ttl`. A server may lift a `ttl` below `limit_marker_ttl` to that time. `headers` are stored with
-        the value.
+        `ttl` (seconds, 1 or more) lets this value expire. It needs nats-server 2.11 and a bucket with
+        `limit_marker_ttl` or `allow_msg_ttl`. A server may raise a `ttl` below `limit_marker_ttl` to that time.
+        `headers` are stored with the value.
         """
         check_key(key, self._limit)
         options = _options(ttl, headers)
@@ -387,7 +390,7 @@ class KeyValue:
                     text = f"{key!r} was not created: bucket {self.bucket!r} refused it, because the key has a value or"
                     raise NotStored(f"{text} had one; which could not be read in time ({unread})") from error
                 if last is not None and _is_own(last, own):
-                    return last.seq  # a server that was no leader any more refused it, or a copy of it
+                    return last.seq  # a server that had lost its leadership refused it, or a copy of it
                 if last is not None and operation_of(readable(last)) is Operation.PUT:
                     raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r}", self.bucket, key) from error
                 # Deleted keys leave a marker, and the new value must follow exactly that one.
@@ -408,9 +411,9 @@ class KeyValue:
         headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Store a value if the key is still at `revision` (compare and set); RevisionMismatch otherwise.
+        """Store a value if the key is still at `revision` (compare and set). Otherwise it raises RevisionMismatch.
 
-        `ttl` as for `create`: without it the new value does not expire, whatever that before it had. `headers` are
+        `ttl` as for `create`: without it the new value does not expire, even if the previous one did. `headers` are
         stored with the value, in place of the headers of the earlier revision.
         """
         check_key(key, self._limit)
@@ -423,7 +426,7 @@ class KeyValue:
             return self._own_revision(key, revision, own, error, deadline)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
-        """Store a delete marker; earlier revisions stay. With `revision` only if the key is still at that one."""
+        """Store a delete marker. Earlier revisions stay. With `revision` only if the key is still at that one."""
         self._mark(key, {OPERATION_HEADER: "DEL"}, revision, None, timeout)
 
     def purge(
@@ -454,12 +457,12 @@ class KeyValue:
         own: str,
         deadline: Deadline,
     ) -> int:
-        """Store a value if the key is at `expected`. `own` is its message id, by which it is known again."""
+        """Store a value if the key is at `expected`. `own` is its message id, which identifies it later."""
         timeout = deadline.remaining()
         return self._publish(key, value, msg_id=own, expected_last_subject_seq=expected, timeout=timeout, **options)
 
     def _publish(self, key: str, value: Payload, **options: Any) -> int:
-        """Every write of one key comes by here."""
+        """Every write of one key uses this method."""
         self._check_writable()
         try:
             return self._writer.publish(self._write_prefix + key, value, **options).seq
@@ -494,9 +497,10 @@ class KeyValue:
             self._own_revision(key, revision, own, error, deadline)
 
     def _own_revision(self, key: str, expected: int, own: str, error: WrongLastSequence, deadline: Deadline) -> int:
-        """The revision of what we have stored although we were refused; RevisionMismatch if it is not there.
+        """The revision of our write if it is stored although the server rejected it. Otherwise it raises
+        RevisionMismatch.
 
-        After a partition a server that believes to be the leader may answer as well, and first.
+        After a network partition, a server that still considers itself the leader may answer as well, and first.
         """
         text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {expected}"
         try:
@@ -515,7 +519,7 @@ class KeyValue:
         raise RevisionMismatch(text, self.bucket, key) from error
 
     def _last_message(self, key: str, deadline: Deadline) -> RawStreamMsg | None:
-        """The last message of a key as the leader knows it; a replica or mirror may not have it yet."""
+        """The last message of a key as the leader knows it. A replica or mirror may not have it yet."""
         try:
             return self._written.get_last_msg(self._prefix + key, direct=False, timeout=deadline.remaining())
         except MessageNotFound:
@@ -524,7 +528,7 @@ class KeyValue:
     # --- many keys ----------------------------------------------------------------------------------------
 
     def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[Payload]:
-        """Changes of several keys that are stored together or not at all; see KeyValueBatch. Sends nothing.
+        """Changes of several keys that are stored together or not at all. See KeyValueBatch. Sends nothing.
 
         The bucket needs `allow_atomic=True`, and the server version 2.12. `timeout` bounds the commit at the end of the
         `with` block (15 s by default).
@@ -544,16 +548,16 @@ class KeyValue:
         callback: Callable[[KeyValueEntry], Any] | None = None,
         timeout: float | dt.timedelta | None = None,
     ) -> KeyWatcher:
-        """The current values of all keys (or those matching any pattern), then every change as it happens.
+        """The current values of all keys (or only keys matching any pattern), then every change as it happens.
 
-        An iterator of entries: `initial()` takes the current ones, and a loop the rest. It goes on over reconnects and
-        server restarts without gap or repeat, until `stop()` or the end of its `with`. With a `callback` a thread of
-        its own calls that for every entry; what it raises, and what ends the watcher, goes to `on_error`.
+        An iterator of entries: `initial()` returns the current ones, and a loop the rest. It continues over reconnects
+        and server restarts without gap or repeat, until `stop()` or the end of its `with`. With a `callback`, a
+        separate thread calls it for every entry. Its exceptions, and the error that ends the watcher, go to `on_error`.
 
-        `include_history` gives all revisions instead of the last one per key; `updates_only` only changes;
-        `ignore_deletes` hides markers; `meta_only` leaves values out; `resume_from_revision` begins at that revision.
-        `timeout`: seconds that this call takes at most, and that an iteration waits for the next entry before it
-        raises TimedOut (None: for ever); `next(timeout=)` overrides it.
+        `include_history` returns all revisions instead of the last one per key, and `updates_only` only changes.
+        `ignore_deletes` hides markers, `meta_only` leaves values out, and `resume_from_revision` begins at that
+        revision. `timeout` is in seconds and bounds both this call and the wait of an iteration for the next entry,
+        which then raises TimedOut (None: forever). `next(timeout=)` overrides it.
         """
         handlers.check(callback, "callback")
         for pattern in patterns:
@@ -579,11 +583,11 @@ class KeyValue:
         return KeyWatcher(*where, options, timeout, deadline)
 
     def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
-        """All keys that have a value (or those matching any pattern), lazily and each once; values are not sent.
+        """All keys that have a value (or only keys matching any pattern), lazily and each once. Values are not sent.
 
-        A key that has a value all the time is in it, whatever else is written meanwhile; one written or deleted while
-        the listing runs may or may not be. Raises ListingIncomplete when the end cannot be proven. `timeout` bounds
-        the whole listing, without what you do between two keys; by default only 5 s without a key end it.
+        A key that has a value all the time is always listed. A key that is written or deleted while the listing runs
+        may be missing. Raises ListingIncomplete if the end cannot be proven. `timeout` bounds the whole listing,
+        without what you do between two keys. By default only 5 s without a key end it.
         """
         for pattern in patterns:
             check_filter(pattern, self._limit)
@@ -601,9 +605,9 @@ class KeyValue:
 
     @arguments
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
-        """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none.
+        """All stored revisions of a key, oldest first, including markers. Raises KeyNotFound if there are none.
 
-        `meta_only`: without the values.
+        `meta_only` leaves the values out.
         """
         check_key(key, self._limit)
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
@@ -615,9 +619,9 @@ class KeyValue:
         return entries
 
     def purge_all(self, *, timeout: Timeout = DEFAULT) -> int:
-        """Purge every key: each keeps one marker, all revisions go. Returns how many keys were purged.
+        """Purge every key: each keeps one marker, all revisions go. Returns the number of purged keys.
 
-        `timeout` bounds the whole; by default only 5 s without a key or an ack end it.
+        `timeout` bounds the whole call. By default only 5 s without a key or an ack end it.
         """
         self._check_writable()
         patience = Patience(timeout, READ_TIMEOUT)
@@ -638,10 +642,12 @@ class KeyValue:
 
     @arguments
     def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE, *, timeout: Timeout = DEFAULT) -> int:
-        """Remove what is left of deleted keys: markers older than `older_than` seconds (30 minutes by default, 0: all).
+        """Remove the remains of deleted keys and markers older than `older_than` seconds (30 minutes by default, 0:
+        all).
 
-        Of younger ones the marker stays and only what it covers goes. A key that was written again meanwhile is
-        left alone. Returns how many markers were removed. `timeout` bounds the whole; by default each step has 5 s.
+        Younger markers stay. Only the revisions that they cover are removed. A key that was written again meanwhile is
+        left alone. Returns the number of removed markers. `timeout` bounds the whole call. By default each step has
+        5 s.
         """
         self._check_writable()
         limit = plain_or_none(older_than)
@@ -650,7 +656,7 @@ class KeyValue:
         patience = Patience(timeout, READ_TIMEOUT)
         with self._watch((), WatchOptions(meta_only=True), patience.remaining(), patience.deadline()) as watcher:
             entries = watcher.initial(DEFAULT if patience.whole is None else patience.whole)
-        last = {entry.key: entry for entry in entries}  # one that was written meanwhile comes twice
+        last = {entry.key: entry for entry in entries}  # a key that was written meanwhile appears twice
         now = dt.datetime.now(dt.timezone.utc)
         removed = 0
         for marker in last.values():
@@ -659,7 +665,7 @@ class KeyValue:
             subject = self._prefix + marker.key
             with missing.named(self.stream_name):
                 if not limit or age(marker, now) >= limit:
-                    # Up to the marker and not further: what came after it is a new value.
+                    # Up to the marker and not further: later revisions are new values.
                     self._stream.purge(subject=subject, seq=marker.revision + 1, timeout=patience.remaining())
                     removed += 1
                 else:
@@ -668,15 +674,15 @@ class KeyValue:
         return removed
 
     def _usable(self, key: str) -> bool:
-        """Whether what is stored as a key is one: somebody may have published on `$KV.<bucket>.>`, and as the subject
-        of a purge that means every key."""
+        """True if a stored key is valid. Another client may have published on `$KV.<bucket>.>`, and as the subject of a
+        purge that means every key."""
         if valid_key(key) and len(key) <= self._limit:
             return True
         log.warning("bucket %s holds an entry that is left alone: %s", self.bucket, refuse_key(key, self._limit))
         return False
 
     def status(self, *, timeout: Timeout = DEFAULT) -> KeyValueStatus:
-        """What the bucket is and holds; BucketNotFound when it is gone."""
+        """The bucket's configuration and state. Raises BucketNotFound if it is gone."""
         with missing.named(self.stream_name):
             return KeyValueStatus(self._stream.info(timeout=timeout))
 

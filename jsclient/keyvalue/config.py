@@ -37,28 +37,29 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
 class KeyValueConfig:
     """A key-value bucket. Only `bucket` is required.
 
-    `history` is how many revisions of a key are kept (1 to 64). `ttl` (seconds or timedelta) lets every value
-    expire. `limit_marker_ttl` keeps a marker for that long when the server removes a key, so that watchers see
-    it, and allows `create(ttl=)` and `purge(ttl=)`; it needs nats-server 2.11. `compression` and `metadata` need
-    2.10. A `mirror` is a read copy: its writes go to the origin. `sources` copy other buckets into this one.
+    `history` is the number of revisions that the bucket keeps of a key (1 to 64). `ttl` (seconds or timedelta) lets
+    every value expire. With `limit_marker_ttl`, the server keeps a marker for that time when it removes a key, and
+    watchers see it. It also allows `create(ttl=)` and `purge(ttl=)`, and needs nats-server 2.11. `compression` and
+    `metadata` need 2.10. A `mirror` is a read copy whose writes go to the origin. `sources` copy other buckets into
+    this one.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         bucket: Name of the bucket: letters, digits, `-` and `_`.
         description: Text for people.
-        max_value_size: Larger values are refused.
+        max_value_size: Largest size of a value in bytes; larger values are rejected.
         history: Revisions kept of each key, 1 to 64.
         ttl: Seconds after which a value expires.
-        max_bytes: At most so many bytes in all.
+        max_bytes: Largest size of the bucket in bytes.
         storage: file or memory.
         replicas: 1, 3 or 5.
-        placement: Where the replicas live.
+        placement: Placement of the replicas.
         republish: Changes are also published on another subject.
         mirror: Makes the bucket a read copy of another.
         sources: Other buckets that are copied into this one.
         compression: Compress the files (server 2.10).
-        limit_marker_ttl: Seconds for which a marker tells that the server removed a key (server 2.11).
+        limit_marker_ttl: Seconds for which a marker shows that the server removed a key (server 2.11).
         allow_msg_ttl: Single values and markers may have a TTL (server 2.11). `limit_marker_ttl` includes it. A
             mirror needs it to let them expire as its origin does. The server never switches it off again.
         allow_atomic: Allows `KeyValue.batch` (server 2.12). An update never switches it off.
@@ -98,7 +99,7 @@ class KeyValueConfig:
             raise ConfigError(f"limit_marker_ttl must be at least 1 second, not {self.limit_marker_ttl}")
 
     def to_stream(self) -> StreamConfig:
-        """The stream that is this bucket; every value is explicit, so that an equal bucket compares as equal."""
+        """The stream of this bucket. Every value is explicit, so equal buckets compare as equal."""
         settings: dict[str, Any] = {}
         if self.mirror is not None:
             settings["mirror"] = _mirror(self.mirror)
@@ -163,7 +164,7 @@ _SETTINGS: Final = (
 class KeyValueConfigDict(TypedDict, total=False):
     """The fields of KeyValueConfig, as keyword arguments.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `KeyValueConfig`.
     """
@@ -198,7 +199,7 @@ def _mirror(source: StreamSource) -> StreamSource:
 
 
 def _source(source: StreamSource, bucket: str) -> StreamSource:
-    """A source bucket with its keys mapped to this one; one with transforms of its own is used as it is."""
+    """A source bucket with its keys mapped to this one. A source that already has transforms is used unchanged."""
     if source.subject_transforms:
         return source
     origin = source.name[len(STREAM_PREFIX) :] if source.name.startswith(STREAM_PREFIX) else source.name
@@ -210,7 +211,7 @@ def _source(source: StreamSource, bucket: str) -> StreamSource:
 
 
 def _transform(wanted: str | None, origin: str, bucket: str) -> SubjectTransform:
-    """From the keys of the origin, or those that `wanted` (a filter subject) takes, to the same keys of the bucket."""
+    """From the keys of the origin (only keys that match the filter `wanted`) to the same keys of the bucket."""
     source, root = wanted or subjects(origin), f"{SUBJECT_ROOT}{origin}."
     if not source.startswith(root):
         raise ConfigError(f"filter_subject of a source must begin with {root!r}, the keys of bucket {origin!r}")
@@ -220,7 +221,7 @@ def _transform(wanted: str | None, origin: str, bucket: str) -> SubjectTransform
 
 
 class KeyValueStatus:
-    """What a bucket is and holds at one moment; `stream_info` is everything the server said."""
+    """A bucket's configuration and state at one moment. `stream_info` is the complete answer of the server."""
 
     def __init__(self, info: StreamInfo) -> None:
         self.stream_info = info
@@ -232,17 +233,17 @@ class KeyValueStatus:
 
     @property
     def values(self) -> int:
-        """How many revisions it holds, markers included."""
+        """Number of revisions in it, including markers."""
         return self.stream_info.state.messages
 
     @property
     def bytes(self) -> int:
-        """How many bytes they take, with subjects and headers."""
+        """Size of all revisions in bytes, with subjects and headers."""
         return self.stream_info.state.bytes
 
     @property
     def history(self) -> int:
-        """How many revisions of a key are kept."""
+        """Number of revisions that the bucket keeps of a key."""
         return self.stream_info.config.max_msgs_per_subject or 0
 
     @property
@@ -252,12 +253,12 @@ class KeyValueStatus:
 
     @property
     def limit_marker_ttl(self) -> float | None:
-        """Seconds that markers of expired keys are kept; None: there are none."""
+        """Seconds for which the server keeps markers of expired keys; None: there are no markers."""
         return seconds_of(self.stream_info.config.subject_delete_marker_ttl or 0) or None
 
     @property
     def backing_store(self) -> str:
-        """What holds it: always "JetStream"."""
+        """The storage system behind it: always "JetStream"."""
         return "JetStream"
 
     @property
@@ -267,7 +268,7 @@ class KeyValueStatus:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata that was given, without what the server added."""
+        """The metadata that was given, without the server's additions."""
         given = self.stream_info.config.metadata or {}
         return {key: value for key, value in given.items() if not key.startswith("_nats.")}
 

@@ -34,7 +34,7 @@ _RAISE: Final[Any] = object()
 
 
 class Writing:
-    """How keys and values are written; what does not come back raises DecodeFailed."""
+    """Writes and reads keys and values with their codecs. A stored text that cannot be read raises DecodeFailed."""
 
     def __init__(self, bucket: str, keys: KeyCodec | None, values: ValueCodec | None) -> None:
         if keys is not None:
@@ -46,16 +46,16 @@ class Writing:
         self.values = values
 
     def key(self, key: str) -> str:
-        """What the bucket has for a key; raises EncodeFailed."""
+        """The stored form of a key. Raises EncodeFailed."""
         if self.keys is None or not isinstance(key, str):
-            return key  # the bucket says what is wrong with it
+            return key  # the bucket raises the error
         try:
             return self.keys.encode(key)
         except Exception as error:
             _not_encoded(self.keys, f"the key {key[:80]!r}", error)
 
     def pattern(self, pattern: str) -> str:
-        """The same of a pattern; raises EncodeFailed, or ConfigError where the codec takes none."""
+        """The stored form of a pattern. Raises EncodeFailed, or ConfigError if the codec does not support patterns."""
         if self.keys is None or not isinstance(pattern, str):
             return pattern
         try:
@@ -66,17 +66,17 @@ class Writing:
             _not_encoded(self.keys, f"the key pattern {pattern[:80]!r}", error)
 
     def value(self, value: Payload) -> Payload:
-        """What the bucket has for a value; raises EncodeFailed."""
+        """The stored form of a value. Raises EncodeFailed."""
         if self.values is None:
             return value
         try:
-            # Not bytes(value): of an int that would be as many zero bytes.
+            # Not bytes(value): an int would become a string of that number of zero bytes.
             return self.values.encode(value.encode() if isinstance(value, str) else bytes(memoryview(value)))
         except Exception as error:
             _not_encoded(self.values, f"a value of type {type(value).__name__}", error)
 
     def read_key(self, stored: str, revision: int | None = None) -> str:
-        """The key again; raises DecodeFailed."""
+        """The key again. Raises DecodeFailed."""
         if self.keys is None:
             return stored
         try:
@@ -86,7 +86,7 @@ class Writing:
             raise DecodeFailed(text, stored.encode("utf-8", "surrogateescape"), stored, revision) from error
 
     def read(self, entry: KeyValueEntry, key: str | None = None, *, values: bool = True) -> KeyValueEntry:
-        """The entry as the program knows it; raises DecodeFailed."""
+        """The decoded entry. Raises DecodeFailed."""
         stored = entry.key
         entry.key = self.read_key(stored, entry.revision) if key is None else key
         if values and self.values is not None and entry.is_put:
@@ -106,11 +106,11 @@ def _not_encoded(codec: Any, what: str, error: Exception) -> NoReturn:
 
 
 class EncodedKeyValue(KeyValue):
-    """A bucket with keys or values that codecs write; made by `kv.encoded(...)`, without a round trip.
+    """A bucket whose keys or values are written by codecs. `kv.encoded(...)` makes it, without a round trip.
 
-    It is used as every bucket: keys and patterns are the program's, in arguments, entries and errors. What somebody
-    else has written and the codecs cannot read raises DecodeFailed when it is met; a watcher goes on after it. With
-    `on_bad="skip"` watches and listings leave it out, with a line in the log. It stays in the bucket.
+    Use it like any bucket: arguments, entries and errors have your program's keys and patterns. An entry of another
+    writer that the codecs cannot read raises DecodeFailed when it is reached. A watcher continues after it. With
+    `on_bad="skip"`, watches and listings leave the entry out and log a warning. It stays in the bucket.
 
     It has the fields of `KeyValue`.
 
@@ -136,7 +136,7 @@ class EncodedKeyValue(KeyValue):
         self._skips = on_bad == "skip"
 
     def _named(self, error: Exception, key: str) -> NoReturn:
-        """Raise the error with the key as the program knows it."""
+        """Raise the error with the program's own form of the key."""
         stored = self._writing.key(key)
         error.args = tuple(
             text.replace(repr(stored), repr(key)) if isinstance(text, str) else text for text in error.args
@@ -165,7 +165,7 @@ class EncodedKeyValue(KeyValue):
 
     def __contains__(self, key: str) -> bool:
         try:
-            super().get(self._writing.key(key))  # whether it can be read is not asked
+            super().get(self._writing.key(key))  # it does not have to be readable
         except KeyNotFound:
             return False
         return True
@@ -290,7 +290,7 @@ class EncodedKeyValue(KeyValue):
         callback: Callable[[KeyValueEntry], Any] | None = None,
         timeout: float | dt.timedelta | None = None,
     ) -> KeyWatcher:
-        """See KeyValue.watch. An entry that cannot be read raises DecodeFailed in its place; the next call goes on."""
+        """See KeyValue.watch. An unreadable entry raises DecodeFailed in its place. The next call continues."""
         handlers.check(callback, "callback")
         stored = tuple(check_filter(self._writing.pattern(pattern), self._limit) for pattern in patterns)
         options = WatchOptions(
@@ -329,7 +329,7 @@ class EncodedKeyValue(KeyValue):
 
 
 class EncodedKeyWatcher(KeyWatcher):
-    """What `watch` of an encoded bucket returns: as KeyWatcher, with entries as the program knows them."""
+    """The result of `watch` on an encoded bucket: a KeyWatcher with decoded entries."""
 
     def __init__(self, writing: Writing, skips: bool, values: bool, *given: Any) -> None:
         """`values`: whether the server sends them."""
@@ -355,7 +355,7 @@ class EncodedKeyWatcher(KeyWatcher):
             super()._set_delta(entry, delta)
 
     def next(self, timeout: Timeout = DEFAULT) -> KeyValueEntry | None:
-        """See KeyWatcher.next. Raises DecodeFailed in the place of an entry that cannot be read, and then goes on."""
+        """See KeyWatcher.next. Raises DecodeFailed in the place of an unreadable entry, and then continues."""
         found: Any = super().next(timeout)
         if isinstance(found, DecodeFailed):
             raise found

@@ -32,7 +32,8 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class Operation(str, enum.Enum):
-    """What made a revision. Expiry and limits of the server count as PURGE, its message deletes as DELETE.
+    """The operation that made a revision. Expiry and limits of the server count as PURGE, its message deletes as
+    DELETE.
 
     Values:
         PUT: A value was stored.
@@ -51,17 +52,17 @@ class Operation(str, enum.Enum):
 class KeyValueEntry(msgspec.Struct, gc=False):
     """One revision of a key. `value` is bytes (empty for markers and with `meta_only`).
 
-    `revision` is the sequence in the bucket's stream, unique over all keys. `delta` is how many matching messages
-    came after it when the server sent it (0 for `get`).
+    `revision` is the sequence in the bucket's stream, unique over all keys. `delta` is the number of matching messages
+    that came after it when the server sent it (0 for `get`).
 
     Attributes:
         bucket: The bucket.
         key: The key.
         value: The value; empty for markers and with `meta_only`.
         revision: Its sequence in the bucket's stream, unique over all keys.
-        operation: What made this revision.
+        operation: The operation that made this revision.
         delta: Messages that matched and came after it when the server sent it; 0 for `get`.
-        stamp: When it was stored, as the server said it: nanoseconds or text; see `created`.
+        stamp: The time at which it was stored, as the server sent it: nanoseconds or text. See `created`.
         raw_headers: The header block of its message; see `headers`.
     """
 
@@ -110,7 +111,7 @@ _OPERATIONS: Final = {
 
 
 def operation_of(stored: Any) -> Operation:
-    """What the headers of a stored message say: those of the client first, then those of a server's marker."""
+    """The operation in the headers of a stored message: first of the client's headers, then of a server's marker."""
     if not stored:
         return Operation.PUT
     word = stored.get(OPERATION_HEADER) or stored.get(names.MARKER_REASON) or ""
@@ -130,7 +131,7 @@ def operation_of_message(message: Msg) -> Operation:
 
 
 def field(block: bytes, name: bytes) -> bytes:
-    """The value of the last header of that name; b"" when there is none.
+    """The value of the last header of that name. Returns b"" if there is none.
 
     The server puts its own headers of a direct get behind those that were stored (2.9 to 2.15), so the last is its own.
     """
@@ -149,7 +150,7 @@ _PLAIN: Final = re.compile(
 
 def direct_fields(block: bytes, message: Msg) -> tuple[bytes, bytes, bytes, Operation, bytes | None]:
     """Subject, sequence, time stamp, operation and stored header block in the headers of a direct get."""
-    plain = _PLAIN(block)  # the message was stored without headers: 1.0 us instead of 2.9
+    plain = _PLAIN(block)  # the message was stored without headers: 1.0 µs instead of 2.9
     if plain is not None:
         subject, sequence, stamp = plain.groups()
         return subject, sequence, stamp, Operation.PUT, None

@@ -13,7 +13,7 @@ _OF_NATS: Final = ("nats-", "kv-operation")
 
 
 def to_store(headers: HeadersLike | None) -> Headers | None:
-    """The headers of a write; raises ConfigError for those that would make something else of it."""
+    """The headers of a write. Raises ConfigError for headers that would change its meaning."""
     if headers is None:
         return None
     try:
@@ -30,7 +30,7 @@ def to_store(headers: HeadersLike | None) -> Headers | None:
 
 
 def of_block(block: bytes | None) -> Headers:
-    """The headers of an entry, from the header block of its message; raises MalformedHeaders."""
+    """The headers of an entry, from the header block of its message. Raises MalformedHeaders."""
     if block is None:
         return Headers()
     pairs = Headers.decode(block).items()

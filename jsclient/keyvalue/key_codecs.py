@@ -1,8 +1,8 @@
-"""How keys and values are written in a bucket: the codecs of ADR-54, compatible with orbit's `kvcodec`.
+"""Codecs for keys and values of a bucket: the codecs of ADR-54, compatible with orbit's `kvcodec`.
 
-A program names its keys as it likes (paths, names with blanks), and the bucket holds what a subject may be. A key codec
-is an object of two functions, `encode` and `decode`; with a third one, `encode_filter`, its keys can be watched and
-listed by patterns. A value codec has the first two, on bytes: compression, encryption.
+A program can name its keys as it likes (paths, names with blanks), and the bucket stores them as valid subjects. A key
+codec is an object with two functions, `encode` and `decode`. With a third one, `encode_filter`, its keys can be watched
+and listed by patterns. A value codec has the first two functions, on bytes, for example for compression or encryption.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _ROOT: Final = "_root_"
 
 
 class KeyCodec(Protocol):
-    """Two functions. Both may raise what they like: it becomes the cause of EncodeFailed or DecodeFailed.
+    """Two functions. Both may raise any exception: it becomes the cause of EncodeFailed or DecodeFailed.
 
-    `encode` must give every key a name of its own, or one key overwrites another. With a third method
-    `encode_filter(pattern)`, which leaves `*` and `>` as they are, patterns work in `watch` and `keys`.
+    `encode` must give every key a different name, or one key overwrites another. With a third method
+    `encode_filter(pattern)`, which leaves `*` and `>` unchanged, patterns work in `watch` and `keys`.
     """
 
     def encode(self, key: str, /) -> str:
-        """What the bucket has for a key."""
+        """The stored form of a key."""
 
     def decode(self, stored: str, /) -> str:
         """The key again."""
@@ -35,7 +35,7 @@ class ValueCodec(Protocol):
     """The same for values, which are bytes on both sides."""
 
     def encode(self, value: bytes, /) -> bytes:
-        """What the bucket has for a value."""
+        """The stored form of a value."""
 
     def decode(self, stored: bytes, /) -> bytes:
         """The value again."""
@@ -82,7 +82,7 @@ def _decode_base64(stored: bytes) -> bytes:
 
 
 class _PathKeys:
-    """Paths: `/` separates and not `.`; a leading `/` is kept as a token `_root_`, one at the end is left out."""
+    """Paths, separated by `/` instead of `.`. A leading `/` becomes a token `_root_`. A `/` at the end is left out."""
 
     def encode(self, key: str, /) -> str:
         if "." in key:
@@ -106,7 +106,7 @@ class _PathKeys:
 
 
 class KeyChain:
-    """Several key codecs one after the other: the first one encodes first, and decodes last.
+    """Several key codecs in sequence: the first one encodes first, and decodes last.
 
     Attributes:
         codecs: As given.
@@ -116,13 +116,13 @@ class KeyChain:
         self.codecs: tuple[Any, ...] = _checked(codecs)
 
     def encode(self, key: str, /) -> str:
-        """What the bucket has for a key."""
+        """The stored form of a key."""
         for codec in self.codecs:
             key = codec.encode(key)
         return key
 
     def encode_filter(self, pattern: str, /) -> str:
-        """The pattern as the bucket has its keys; raises ConfigError where one of them takes no patterns."""
+        """The pattern as the bucket has its keys. Raises ConfigError where one of them takes no patterns."""
         for codec in self.codecs:
             pattern = filter_of(codec, pattern)
         return pattern
@@ -138,7 +138,7 @@ class KeyChain:
 
 
 class ValueChain:
-    """Several value codecs one after the other: the first one encodes first, and decodes last.
+    """Several value codecs in sequence: the first one encodes first, and decodes last.
 
     Attributes:
         codecs: As given.
@@ -148,7 +148,7 @@ class ValueChain:
         self.codecs: tuple[Any, ...] = _checked(codecs)
 
     def encode(self, value: bytes, /) -> bytes:
-        """What the bucket has for a value."""
+        """The stored form of a value."""
         for codec in self.codecs:
             value = codec.encode(value)
         return value
@@ -170,12 +170,12 @@ BASE64_VALUES: Final = _Base64Values()
 """Values as base64 text."""
 
 PATH_KEYS: Final = _PathKeys()
-"""Keys are paths: `/etc/hosts` is stored as `_root_.etc.hosts`. A `/` at the end is left out; a `.` is refused, because
-it would come back as `/`. Patterns work: `/etc/*`, `/etc/>`."""
+"""Keys are paths: `/etc/hosts` is stored as `_root_.etc.hosts`. A `/` at the end is left out. A `.` raises an error,
+because it would be read back as `/`. Patterns such as `/etc/*` and `/etc/>` work."""
 
 
 def filter_of(codec: KeyCodec, pattern: str) -> str:
-    """The pattern as the bucket has its keys; raises ConfigError where the codec takes no patterns."""
+    """The pattern as the bucket has its keys. Raises ConfigError where the codec takes no patterns."""
     encode = getattr(codec, "encode_filter", None)
     if encode is not None:
         found: str = encode(pattern)
@@ -187,7 +187,7 @@ def filter_of(codec: KeyCodec, pattern: str) -> str:
 
 
 def check(codec: Any, what: str) -> None:
-    """Raises ConfigError for what has not the two functions."""
+    """Raises ConfigError for an object without the two functions."""
     if isinstance(codec, type) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
         raise ConfigError(f"a codec of {what} is an object with encode and decode, not {codec!r:.80}")
     handlers.check(codec.encode, f"encode of a codec of {what}")

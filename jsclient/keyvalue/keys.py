@@ -1,4 +1,4 @@
-"""Names of buckets and keys: what they may consist of, and the subjects they become."""
+"""Names of buckets and keys: their allowed characters, and their subjects."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_BUCKET: Final = 250
 """Bytes of a bucket name: the stream name has 255, and its files are named after it."""
 
 MAX_LINE: Final = 4096
-"""Bytes the server accepts on a control line (its default `max_control_line`); a longer one ends the connection."""
+"""Bytes the server accepts on a control line (its default `max_control_line`). A longer one ends the connection."""
 
 LINE_OVERHEAD: Final = 196
-"""What such a line carries beside subject and API prefix: verb, reply inbox, sizes; rounded up."""
+"""Bytes of such a line in addition to subject and API prefix (verb, reply inbox, sizes), rounded up."""
 
 _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*")
@@ -32,7 +32,7 @@ valid_key: Callable[[str], re.Match[str] | None] = _KEY.fullmatch
 
 
 def check_bucket(bucket: Any, what: str = "bucket") -> str:
-    """A bucket name: letters, digits, '-' and '_'; raises InvalidName with the reason."""
+    """A bucket name: letters, digits, '-' and '_'. Raises InvalidName with the reason."""
     if not isinstance(bucket, str):
         raise InvalidName(f"the {what} name must be a str, not {type(bucket).__name__}")
     if not bucket:
@@ -45,7 +45,7 @@ def check_bucket(bucket: Any, what: str = "bucket") -> str:
 
 
 def refuse_key(key: Any, limit: int) -> InvalidName:
-    """Why a key is refused (only called for one that is)."""
+    """The error for an invalid key (call it only for one)."""
     if not isinstance(key, str):
         return InvalidName(f"a key must be a str, not {type(key).__name__}")
     if not key:
@@ -61,14 +61,14 @@ def refuse_key(key: Any, limit: int) -> InvalidName:
 
 
 def check_key(key: Any, limit: int = MAX_LINE) -> str:
-    """A key; raises InvalidName with the reason."""
+    """A key. Raises InvalidName with the reason."""
     if isinstance(key, str) and valid_key(key) and len(key) <= limit:
         return key
     raise refuse_key(key, limit)
 
 
 def check_filter(pattern: Any, limit: int = MAX_LINE) -> str:
-    """A key or a pattern of keys: `*` as a whole token, `>` as the last one; raises InvalidName."""
+    """A key or a pattern of keys: `*` as a whole token, `>` as the last one. Raises InvalidName."""
     if not isinstance(pattern, str):
         raise InvalidName(f"a key pattern must be a str, not {type(pattern).__name__}")
     if len(pattern) > limit:
@@ -86,7 +86,7 @@ def stream_name(bucket: str) -> str:
 
 
 def key_limit(api_prefix: str, stream: str, subject_prefix: str) -> int:
-    """How long a key may be so that every request about it fits on a protocol line."""
+    """The longest key for which every request fits on a protocol line."""
     # The longest one: <api>DIRECT.GET.<stream>.<subject>
     return (
         MAX_LINE - LINE_OVERHEAD - len(api_prefix) - len("CONSUMER.CREATE...") - 2 * len(stream) - len(subject_prefix)
@@ -94,7 +94,7 @@ def key_limit(api_prefix: str, stream: str, subject_prefix: str) -> int:
 
 
 def origin_of(mirror: StreamSource, bucket: str) -> tuple[str, str | None]:
-    """The bucket that a mirror copies, and the prefix of its keys where writes must go through another API prefix."""
+    """The bucket that a mirror copies, and the prefix of its keys if writes must go through another API prefix."""
     try:
         origin = check_name(mirror.name.removeprefix(STREAM_PREFIX), "bucket")
         if mirror.external is None or not mirror.external.api:

@@ -32,10 +32,11 @@ def key_value(
     mirror: StreamSource | None = None,
     timeout: Timeout = DEFAULT,
 ) -> KeyValue:
-    """The handle of an existing bucket; BucketNotFound when there is none, BadBucket when it is another stream.
+    """The handle of an existing bucket. Raises BucketNotFound if there is none, BadBucket if it is another stream.
 
-    `fetch_info=False` sends nothing, for accounts without permission to ask about streams. The bucket is then taken to
-    allow direct reads. If it is a mirror, give its origin as `mirror=StreamSource(name="orders", domain="hub")`.
+    `fetch_info=False` sends no request, for accounts without permission to read stream information. The bucket is then
+    taken to allow direct reads. If it is a mirror, give its origin as
+    `mirror=StreamSource(name="orders", domain="hub")`.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -63,10 +64,9 @@ def create_key_value(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[KeyValueConfigDict],
 ) -> KeyValue:
-    """Make a bucket; the same configuration again is fine, another one raises BucketExists.
+    """Make a bucket. The same configuration again is fine, another one raises BucketExists.
 
-    A bucket made by an old client, which differs in what newer ones always set (direct reads, discard policy), is
-    brought up to date.
+    A bucket of an old client that lacks the settings of newer ones (direct reads, discard policy) is updated.
 
     `config`: a KeyValueConfig, or its fields as keywords.
 
@@ -90,7 +90,7 @@ def create_key_value(
 
 
 def _only_old(existing: StreamInfo, wanted: object) -> bool:
-    """Whether the bucket differs only in the two settings that clients before 2.9 did not make."""
+    """True if the bucket differs only in the two settings that clients before 2.9 did not make."""
     config = existing.config
     if config.allow_direct and config.discard == "new":
         return False
@@ -110,9 +110,9 @@ def update_key_value(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[KeyValueConfigDict],
 ) -> KeyValue:
-    """Change a bucket to this configuration; BucketNotFound when there is none.
+    """Change a bucket to this configuration. Raises BucketNotFound if there is none.
 
-    Settings of its stream that KeyValueConfig does not have stay as they are.
+    Settings of its stream that KeyValueConfig does not have stay unchanged.
 
     `config`: a KeyValueConfig, or its fields as keywords.
 
@@ -159,7 +159,7 @@ def create_or_update_key_value(
 
 @arguments
 def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
-    """Delete a bucket with everything in it; BucketNotFound when there is none.
+    """Delete a bucket with everything in it. Raises BucketNotFound if there is none.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -176,7 +176,7 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
 def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all buckets and mirrors, page by page as you iterate.
 
-    `timeout` is for all of it; by default each page has 5 s.
+    `timeout` bounds the whole call. By default each page has 5 s.
     """
     return bucket_names(js, STREAM_PREFIX, _ALL_BUCKETS, timeout)
 
@@ -185,6 +185,6 @@ def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Itera
 def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
     """The status of all buckets and mirrors, page by page as you iterate.
 
-    `timeout` is for all of it; by default each page has 5 s.
+    `timeout` bounds the whole call. By default each page has 5 s.
     """
     return map(KeyValueStatus, bucket_streams(js, STREAM_PREFIX, SUBJECT_ROOT, timeout))

@@ -1,4 +1,4 @@
-"""A bucket or object store that is not there: its user knows the bucket, so errors name that and not the stream."""
+"""A missing bucket or object store. Its user knows the bucket, so errors name the bucket instead of the stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS: Final = {"KV_": "bucket", "OBJ_": "object store"}
 
 
 def _named(stream: str) -> tuple[str, str]:
-    """What the stream is, in words, and the name of the bucket."""
+    """The kind of the stream in words, and the name of the bucket."""
     for prefix, kind in _KINDS.items():
         if stream.startswith(prefix):
             bucket = stream.removeprefix(prefix)
@@ -42,7 +42,7 @@ def not_written(stream: str, error: Exception) -> BucketGone:
 
 @contextmanager
 def named(stream: str) -> Iterator[None]:
-    """Errors of a stream that is not there as those of the bucket. For calls that are rare: it costs a microsecond."""
+    """Turn errors of a missing stream into errors of its bucket. For rare calls: it costs a microsecond."""
     try:
         yield
     except StreamNotFound as error:

@@ -30,15 +30,15 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 OnBadEntry: TypeAlias = Literal["raise", "skip"]
-"""What watches and histories do with an entry that cannot be decoded: give it, and its `value` raises; or leave it out,
-with a line in the log. It stays in the bucket."""
+"""The action of watches and histories for an entry that cannot be decoded. "raise" returns it, and its `value` raises;
+"skip" leaves it out and logs a warning. It stays in the bucket."""
 
 _UNREAD: Final = object()
 _RAISE: Final[Any] = object()
 
 
 class TypedEntry(Generic[T]):
-    """One revision of a key, with its value decoded when first asked for. `raw` is the entry as it is stored.
+    """One revision of a key. Its value is decoded when it is read first. `raw` is the entry as it is stored.
 
     Attributes:
         raw: The entry with its bytes.
@@ -53,7 +53,7 @@ class TypedEntry(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The decoded value. Raises DecodeFailed; KeyDeleted where the entry is a delete or purge marker (`is_put`)."""
+        """The decoded value. Raises DecodeFailed, or KeyDeleted if the entry is a delete or purge marker (`is_put`)."""
         if self._value is _UNREAD:
             self._value = self._read(self.raw)
         return self._value  # type: ignore[no-any-return]
@@ -75,17 +75,17 @@ class TypedEntry(Generic[T]):
 
     @property
     def operation(self) -> Operation:
-        """What made the revision."""
+        """The operation that made the revision."""
         return self.raw.operation
 
     @property
     def delta(self) -> int:
-        """How many matching entries came after it when the server sent it."""
+        """Number of matching entries that came after it when the server sent it."""
         return self.raw.delta
 
     @property
     def headers(self) -> Headers:
-        """The headers that were stored with the value; see KeyValueEntry."""
+        """The headers that were stored with the value. See KeyValueEntry."""
         return self.raw.headers
 
     @property
@@ -103,10 +103,10 @@ class TypedEntry(Generic[T]):
 
 
 class TypedKeyWatcher(Generic[T]):
-    """What `TypedKeyValue.watch` returns: as KeyWatcher, with typed entries.
+    """The result of `TypedKeyValue.watch`: a KeyWatcher with typed entries.
 
-    A `for` loop gives entries only; `initial_complete` says whether all current ones were given. `next` gives None
-    once, at that point.
+    A `for` loop returns only entries. `initial_complete` is True once all current ones have been returned. `next`
+    returns None once, at that point.
 
     Attributes:
         watcher: The watcher of bytes.
@@ -172,15 +172,15 @@ class TypedKeyWatcher(Generic[T]):
 
 
 class TypedKeyValue(Generic[T]):
-    """A bucket with values of one type; made by `kv.typed(Order)`, without a round trip. Thread-safe.
+    """A bucket with values of one type. `kv.typed(Order)` makes it, without a round trip. Thread-safe.
 
-    What is said of the methods of KeyValue holds for those of the same name here. A value that cannot be decoded raises
-    DecodeFailed when it is read, and stays as it is in the bucket: `kv` is the bucket itself.
+    Methods with the same name as in KeyValue behave in the same way. A value that cannot be decoded raises DecodeFailed
+    when it is read, and stays unchanged in the bucket. `kv` is the bucket itself.
 
     Attributes:
         kv: The bucket of bytes.
         type: The type of the values.
-        codec: What reads and writes them.
+        codec: The codec that reads and writes them.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -215,7 +215,7 @@ class TypedKeyValue(Generic[T]):
     ) -> TypedEntry[T] | D: ...
     @arguments
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
-        """The last entry of a key, decoded; KeyNotFound when it has none, DecodeFailed when it is of another type.
+        """The last entry of a key, decoded. Raises KeyNotFound if it has none, DecodeFailed if it is of another type.
 
         `default`: returned instead when the key has no value. `direct`: see KeyValue.get.
         """
@@ -239,16 +239,16 @@ class TypedKeyValue(Generic[T]):
 
     @arguments
     def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, TypedEntry[T]]:
-        """The last entries of several keys at one sequence; see KeyValue.get_many."""
+        """The last entries of several keys at one sequence. See KeyValue.get_many."""
         found = self.kv.get_many(keys, timeout=timeout)
         return {key: entry for key, raw in found.items() if (entry := self._entry(raw)) is not None}
 
     def history(self, key: str, *, timeout: Timeout = DEFAULT) -> list[TypedEntry[T]]:
-        """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none."""
+        """All stored revisions of a key, oldest first, including markers. Raises KeyNotFound if there are none."""
         return self._entries(self.kv.history(key, timeout=timeout))
 
     def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
-        """All keys that have a value (or those matching any pattern); see KeyValue.keys."""
+        """All keys that have a value (or those matching any pattern). See KeyValue.keys."""
         return self.kv.keys(*patterns, timeout=timeout)
 
     @arguments
@@ -261,7 +261,7 @@ class TypedKeyValue(Generic[T]):
         resume_from_revision: int | None = None,
         timeout: float | dt.timedelta | None = None,
     ) -> TypedKeyWatcher[T]:
-        """The current entries of all keys (or those matching any pattern), then every change; see KeyValue.watch."""
+        """The current entries of all keys (or those matching any pattern), then every change. See KeyValue.watch."""
         watcher = self.kv.watch(
             *patterns,
             include_history=include_history,
@@ -273,7 +273,7 @@ class TypedKeyValue(Generic[T]):
         return TypedKeyWatcher(watcher, self, plain_or_none(timeout))
 
     def _entry(self, raw: KeyValueEntry) -> TypedEntry[T] | None:
-        """The entry with a value; None when it cannot be decoded, and is to be left out."""
+        """The entry with a value. Returns None if it cannot be decoded, and is to be left out."""
         entry = TypedEntry(raw, self._read)
         if self._skips and raw.is_put:
             try:
@@ -315,8 +315,8 @@ class TypedKeyValue(Generic[T]):
         return data
 
     def put(self, key: str, value: T, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
-        """Store a value, whatever was there before; returns its revision. EncodeFailed: nothing was sent, because the
-        codec cannot write the value, or it is none that can be read again as the type of the bucket."""
+        """Store a value, regardless of the previous one. Returns its revision. Raises EncodeFailed without sending
+        anything if the codec cannot write the value, or if the bucket's type could not be read from it again."""
         return self.kv.put(key, self._written(value), headers=headers, timeout=timeout)
 
     def create(
@@ -328,7 +328,7 @@ class TypedKeyValue(Generic[T]):
         headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Store a value if the key has none; KeyExists otherwise. See KeyValue.create."""
+        """Store a value if the key has none. Otherwise it raises KeyExists. See KeyValue.create."""
         return self.kv.create(key, self._written(value), ttl=ttl, headers=headers, timeout=timeout)
 
     def update(
@@ -345,7 +345,7 @@ class TypedKeyValue(Generic[T]):
         return self.kv.update(key, self._written(value), revision, ttl=ttl, headers=headers, timeout=timeout)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
-        """Store a delete marker; see KeyValue.delete."""
+        """Store a delete marker. See KeyValue.delete."""
         self.kv.delete(key, revision=revision, timeout=timeout)
 
     def purge(
@@ -356,11 +356,11 @@ class TypedKeyValue(Generic[T]):
         ttl: float | dt.timedelta | None = None,
         timeout: Timeout = DEFAULT,
     ) -> None:
-        """Remove all revisions and leave a marker; see KeyValue.purge."""
+        """Remove all revisions and leave a marker. See KeyValue.purge."""
         self.kv.purge(key, revision=revision, ttl=ttl, timeout=timeout)
 
     def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[T]:
-        """Changes of several keys that are stored together or not at all; see KeyValue.batch."""
+        """Changes of several keys that are stored together or not at all. See KeyValue.batch."""
         raw = self.kv.batch(timeout=timeout)
         return KeyValueBatch(self.kv, raw._key, lambda value: raw._value(self._written(value)), timeout)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg
 
 OPEN_TIMEOUT: Final = 5.0
-"""Seconds that making a watcher may take, unless it was given a shorter timeout."""
+"""Seconds that making a watcher may take, unless it has a shorter timeout."""
 
 FIRST_WAIT: Final = 0.25
 """Seconds that making a watcher waits for the first current message."""
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class WatchOptions:
-    """What a watcher shows; see `KeyValue.watch`."""
+    """The options of a watcher. See `KeyValue.watch`."""
 
     include_history: bool = False
     updates_only: bool = False
@@ -64,7 +64,7 @@ class WatchOptions:
             raise ConfigError(f"resume_from_revision must be a revision of 1 or more, got {start!r}")
 
     def start(self) -> dict[str, Any]:
-        """Where the ordered consumer begins that reads for the watcher."""
+        """The start position of the watcher's ordered consumer."""
         options: dict[str, Any] = {"deliver_policy": "last_per_subject"}
         if self.include_history:
             options["deliver_policy"] = "all"
@@ -77,7 +77,7 @@ class WatchOptions:
 
 
 class StreamWatcher(Generic[T]):
-    """Base of the watchers; a subclass says what a message means (`_entry`)."""
+    """Base of the watchers. A subclass turns a message into an entry (`_entry`)."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class StreamWatcher(Generic[T]):
         timeout: float | None,
         deadline: Deadline,
     ) -> None:
-        """`timeout` is that of each iteration; `deadline` bounds what it takes to begin."""
+        """`timeout` bounds each iteration. `deadline` bounds the start."""
         self._nc = js.nc
         self._timeout = resolve(timeout, None)
         self._ignore_deletes = options.ignore_deletes
@@ -130,7 +130,7 @@ class StreamWatcher(Generic[T]):
         )
 
     def _begin(self, deadline: Deadline) -> None:
-        """Ask for messages now and wait a moment for the first: changes made after this call come after it."""
+        """Request messages now and wait a moment for the first one. Changes made after this call then come after it."""
         first = self._messages.next(Deadline(0.0 if self._complete else deadline.at_most(FIRST_WAIT)))
         if first is not None:
             self._accept(first)
@@ -146,9 +146,9 @@ class StreamWatcher(Generic[T]):
     def next(self, timeout: Timeout = DEFAULT) -> T | None:
         """The next entry, or None exactly once: when all current entries have been given.
 
-        Waits at most `timeout` seconds (as given to `watch` by default, 0: only what has been received); raises
-        TimedOut then, IteratorClosed after `stop`, and ListingIncomplete when the current entries cannot be read to
-        their end. One thread takes; any thread may stop.
+        Waits at most `timeout` seconds, then raises TimedOut. The default is the timeout of `watch`; 0 returns only
+        entries that have been received. Raises IteratorClosed after `stop`, and ListingIncomplete if the current
+        entries cannot be read to their end. Only one thread may call it. Any thread may stop the watcher.
         """
         seconds = resolve(timeout, self._timeout)
         deadline = Deadline(seconds)
@@ -171,7 +171,7 @@ class StreamWatcher(Generic[T]):
             return
         entry = self._entry(message)
         if self._last is not None:
-            self._last.pop(subject, None)  # so that it comes at the place of its last revision
+            self._last.pop(subject, None)  # to put it at the place of its last revision
             self._last[subject] = entry
         elif entry is not None:
             self._waiting.append(entry)
@@ -191,15 +191,15 @@ class StreamWatcher(Generic[T]):
         self._waiting.append(None)
 
     def _entry(self, message: JetStreamMsg) -> T | None:
-        """What the message means; None when it is not to be shown."""
+        """The entry in the message. Returns None if the watcher must hide it."""
         raise AssertionError("subclasses say it")
 
     def _set_delta(self, entry: T, delta: int) -> None:
-        """How many current entries come after this one, where the server could not say it."""
+        """Set the number of current entries after this one, if the server could not give it."""
 
     def initial(self, timeout: Timeout = DEFAULT) -> list[T]:
-        """All current entries, up to the point where they are complete. `timeout` bounds the whole; by default each
-        entry has the time of an iteration."""
+        """All current entries, up to the point where they are complete. `timeout` bounds the whole call. By default
+        each entry has the time of an iteration."""
         patience = Patience(timeout, self._timeout)
         found: list[T] = []
         while not self.initial_complete:
@@ -220,11 +220,11 @@ class StreamWatcher(Generic[T]):
                     return entry
         except IteratorClosed:
             if not (self._stopped or self._complete):
-                raise  # the connection was drained: the end of a loop would say that these were all
+                raise  # the connection was drained: the end of a loop would look like the end of all entries
             raise StopIteration from None
 
     def call(self, callback: Callable[[T], Any], name: str) -> None:
-        """Have a thread of its own call the function for every entry, until the end of the watcher."""
+        """Call the function on a separate thread for every entry, until the end of the watcher."""
         start_all([Thread(f"jsclient-worker-watch-{name}", self._call_all, callback)], repr(self))
 
     def _call_all(self, callback: Callable[[T], Any]) -> None:
@@ -244,7 +244,7 @@ class StreamWatcher(Generic[T]):
                     engine.report_error(error, None)
         except (IteratorClosed, ConnectionClosed):
             pass
-        except BaseException as error:  # also SystemExit of the callback: nobody else would hear of the end
+        except BaseException as error:  # also SystemExit of the callback: no one else would notice the end
             self.stop()
             engine.report_error(error, None)
 
@@ -277,8 +277,8 @@ W = TypeVar("W", bound=StreamWatcher[Any])
 
 
 class KeyWatcher(StreamWatcher[KeyValueEntry]):
-    """What `KeyValue.watch` returns. A `for` loop gives entries only; `initial_complete` says whether all current ones
-    were given, and `next` gives None once, at that point.
+    """The result of `KeyValue.watch`. A `for` loop returns only entries. `initial_complete` is True once all current
+    ones have been returned. `next` returns None once, at that point.
 
     Attributes:
         bucket: The name of the bucket.

@@ -27,7 +27,7 @@ def encode_digest(raw: bytes) -> str:
 
 @arguments
 def decode_digest(text: str, bucket: str = "") -> bytes:
-    """The SHA-256 in `SHA-256=<base64url>`; some clients write it in lower case or without padding.
+    """The SHA-256 in `SHA-256=<base64url>`. Some clients write it in lower case or without padding.
 
     `bucket`: for the text of the error.
     """

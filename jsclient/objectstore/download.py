@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.stream import Stream
 
 WINDOW_BYTES: Final = 8 << 20
-"""Bytes of chunks buffered and asked for together; a read holds about this much memory, and more over a long line
-that is quick. On a near server it begins with half of it."""
+"""Bytes of chunks that are requested and buffered together. A read uses about this much memory, and more over a long,
+fast line. On a near server it begins with half of it."""
 
 NOT_WHOLE: Final = "What was read is not the whole object."
 
@@ -28,7 +28,7 @@ HEADERS: Final = 2048
 """Bytes that a message without its data takes at most, rounded up."""
 
 MIN_WINDOW: Final = 4
-"""Chunks asked for together at least, or large ones would come one by one."""
+"""The least number of chunks that are requested together. Otherwise large ones would arrive one by one."""
 
 
 def fetch_chunks(
@@ -40,10 +40,10 @@ def fetch_chunks(
     opening: Deadline,
     whole: Deadline,
 ) -> Iterator[bytes]:
-    """The chunks as they are stored; the caller stops at the object's size.
+    """The chunks as they are stored. The caller stops at the object's size.
 
-    Raises ObjectChanged when the chunks end early (deleted or replaced meanwhile), TimedOut after `stall` seconds
-    without any, or at the deadline of the whole. `opening` bounds this call.
+    Raises ObjectChanged if the chunks end early (deleted or replaced meanwhile), TimedOut after `stall` seconds without
+    a chunk, or at the deadline of the whole read. `opening` bounds this call.
     """
     if info.chunks == 1:
         return _single(stream, subject, info, stall, whole)
@@ -61,7 +61,7 @@ def _single(stream: Stream, subject: str, info: ObjectInfo, stall: float | None,
 
 
 class Chunks:
-    """Chunks through an ordered consumer, which goes on after reconnects and restarts. Any thread may close it."""
+    """Chunks through an ordered consumer, which continues after reconnects and restarts. Any thread may close it."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Chunks:
                 max_bytes=0,  # a pull that ends because of its bytes costs a round trip
                 leave_buffered=True,
             )
-        # Where the stream ends does not matter: chunks that are missing are looked for on its leader.
+        # The end of the stream does not matter: missing chunks are requested from its leader.
         self._reading = Reading(consumer, messages, sys.maxsize, one_copy=False)
 
     def __iter__(self) -> Chunks:

@@ -1,4 +1,4 @@
-"""Frees chunks that no object needs any more, now or with a later call; it keeps the chunks of every other name."""
+"""Frees chunks that no object needs any more, now or with a later call. It keeps the chunks of every other name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Leftovers:
             self._kept[nuid] = (name, under_way or [], seen)
 
     def clean_up(self, deadline: Deadline) -> None:
-        """Remove what earlier failures of this handle left, if it can be done now and nothing refers to it."""
+        """Remove chunks that earlier failures of this handle left, if it is possible now and no object needs them."""
         with self._lock:
             kept = list(self._kept.items())
         for nuid, (name, under_way, seen) in kept:
@@ -51,7 +51,7 @@ class Leftovers:
                 self._kept.pop(nuid, None)
 
     def free(self, replaced: ObjectInfo, deadline: Deadline) -> None:
-        """Free the chunks of an object that was replaced or deleted; if that fails now, a later call does it."""
+        """Free the chunks of an object that was replaced or deleted. If that fails now, a later call does it."""
         if not replaced.nuid or replaced.is_link:
             return
         if replaced.deleted and replaced.other_name:

@@ -28,9 +28,9 @@ _ALL_STORES: Final = "$O.*.C.>"
 
 @arguments
 def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> ObjectStore:
-    """The handle of an existing store; BucketNotFound when there is none.
+    """The handle of an existing store. Raises BucketNotFound if there is none.
 
-    `fetch_info=False` sends nothing: for accounts that may not ask about streams.
+    `fetch_info=False` sends no request, for accounts without permission to read stream information.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -44,7 +44,7 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
         except StreamNotFound as error:
             raise missing.not_found(stream_name(bucket)) from error
         if info is not None and info.config.mirror is not None and info.config.mirror.name == name:
-            return ObjectStore(js, bucket)  # its objects are those of its origin, which has the same name
+            return ObjectStore(js, bucket)  # its objects belong to its origin, which has the same name
         if info is not None and not any(s.startswith(f"$O.{bucket}.") for s in info.config.subjects or ()):
             raise BadBucket(f"stream {name} is no object store", bucket)
     return ObjectStore(js, bucket)
@@ -57,7 +57,7 @@ def create_object_store(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[ObjectStoreConfigDict],
 ) -> ObjectStore:
-    """Make a store; the same configuration again is fine, another one raises BucketExists.
+    """Make a store. The same configuration again is fine, another one raises BucketExists.
 
     `config`: an ObjectStoreConfig, or its fields as keywords.
 
@@ -82,9 +82,9 @@ def update_object_store(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[ObjectStoreConfigDict],
 ) -> ObjectStore:
-    """Change a store to this configuration; BucketNotFound when there is none.
+    """Change a store to this configuration. Raises BucketNotFound if there is none.
 
-    Settings of its stream that ObjectStoreConfig does not have stay as they are.
+    Settings of its stream that ObjectStoreConfig does not have stay unchanged.
 
     `config`: an ObjectStoreConfig, or its fields as keywords.
 
@@ -133,7 +133,7 @@ def create_or_update_object_store(
 
 @arguments
 def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
-    """Delete a store with everything in it; BucketNotFound when there is none.
+    """Delete a store with everything in it. Raises BucketNotFound if there is none.
 
     Options:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -150,7 +150,7 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
 def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all stores and mirrors, page by page as you iterate.
 
-    `timeout` is for all of it; by default each page has 5 s.
+    `timeout` bounds the whole call. By default each page has 5 s.
     """
     return bucket_names(js, STREAM_PREFIX, _ALL_STORES, timeout)
 
@@ -159,6 +159,6 @@ def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator
 def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[ObjectStoreStatus]:
     """The status of all stores and mirrors, page by page as you iterate.
 
-    `timeout` is for all of it; by default each page has 5 s.
+    `timeout` bounds the whole call. By default each page has 5 s.
     """
     return map(ObjectStoreStatus, bucket_streams(js, STREAM_PREFIX, SUBJECT_ROOT, timeout))

@@ -1,4 +1,4 @@
-"""The meta messages of a store: the last one of a name describes that object. All reads ask the leader."""
+"""The meta messages of a store: the last one of a name describes that object. All reads go to the leader."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Metas:
         return decode_info(message.data, self.bucket, message.time, message.seq).changed(name=name)
 
     def store(self, info: ObjectInfo, expected: int, deadline: Deadline) -> ObjectInfo:
-        """Store meta information if the last one of its name is at `expected`; the id makes it safe to send it again.
+        """Store meta information if the last one of its name is at `expected`. The id makes it safe to send it again.
 
         The time is this machine's, as in nats.go: asking for the server's could only fail after the fact.
         """
@@ -66,7 +66,7 @@ class Metas:
     def all(self, deadline: Deadline) -> Iterator[ObjectInfo]:
         """All meta information, deleted objects included.
 
-        In the order of the stream: what is changed meanwhile moves to a place that is still to come.
+        In the order of the stream. An object that is changed meanwhile moves to a later place.
         """
         seq = 0
         while True:

@@ -1,4 +1,4 @@
-"""What an object store keeps about an object: the JSON of ADR-20, and the names and subjects around it."""
+"""The meta information of an object: the JSON of ADR-20, and the names and subjects around it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jsclient.protocol.errors import BAD_JSON
 STREAM_PREFIX: Final = "OBJ_"
 SUBJECT_ROOT: Final = "$O."
 CHUNK_SIZE: Final = 128 * 1024
-"""Bytes of a chunk unless the object says otherwise; all clients agree on it."""
+"""Bytes of a chunk unless the object has another size. All clients agree on it."""
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # the server's time of the message counts, so none is stored
 
@@ -40,9 +40,10 @@ def chunk_subject(bucket: str, nuid: str) -> str:
 
 
 def meta_subject(bucket: str, name: str) -> str:
-    """The subject of an object's meta information; raises InvalidName for a name that cannot have one.
+    """The subject of an object's meta information. Raises InvalidName for a name that cannot have one.
 
-    Any text is a name: it travels as base64. Only the empty one and those too long for a protocol line are refused.
+    Any string is a valid name, because it is sent as base64. Only the empty string and names that are too long for a
+    protocol line raise an error.
     """
     if not isinstance(name, str):
         raise InvalidName(f"an object name must be a str, not {type(name).__name__}")
@@ -63,7 +64,7 @@ def meta_subject(bucket: str, name: str) -> str:
 
 
 class ObjectLink(msgspec.Struct, frozen=True):
-    """Where a link points: an object of a bucket, or (without a name) the whole bucket.
+    """The target of a link: an object of a bucket, or (without a name) the whole bucket.
 
     Attributes:
         bucket: The bucket it points into.
@@ -88,9 +89,10 @@ def _headers(value: Headers | None) -> dict[str, list[str]] | None:
 
 @attrs.frozen(kw_only=True)
 class ObjectMeta:
-    """What the user says about an object. `chunk_size` is how many bytes a stored message holds (128 KiB).
+    """The part of an object's information that you set. `chunk_size` is the number of bytes in a stored message
+    (128 KiB).
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         name: Name of the object.
@@ -119,9 +121,10 @@ class ObjectMeta:
 
 @attrs.frozen(kw_only=True)
 class ObjectInfo:
-    """What the store knows about an object. `mtime` is the server's time of the last change, `revision` its sequence.
+    """The store's information about an object. `mtime` is the server's time of the last change, `revision` its
+    sequence.
 
-    `size` is in bytes; `nuid` names its chunks; `digest` is `SHA-256=` and base64url. A link has no data of its own.
+    `size` is in bytes, `nuid` names the chunks, and `digest` is `SHA-256=` and base64url. A link has no data.
 
     Attributes:
         name: Name of the object.
@@ -130,13 +133,13 @@ class ObjectInfo:
         size: Bytes of the object.
         chunks: Messages that hold it.
         digest: `SHA-256=` and the digest in base64url.
-        deleted: It was deleted; only this note is left.
+        deleted: True if it was deleted; only this note is left.
         description: Text for people.
         headers: Headers of yours: name to values.
         metadata: Texts of yours: name to value.
-        link: Where it points, if it is a link.
-        chunk_size: Bytes that one stored message holds; None where it was not said.
-        mtime: When it changed last, by the server's clock (UTC).
+        link: Its target, if it is a link.
+        chunk_size: Bytes that one stored message holds; None if the writer did not set it.
+        mtime: Time of the last change, by the server's clock (UTC).
         revision: Sequence of this information in the bucket's stream.
         other_name: The old or new name of its last rename. If an object of that name has the same `nuid`, the rename
             was interrupted; repeat it, or delete either of the two.
@@ -168,7 +171,7 @@ class ObjectInfo:
         return attrs.evolve(self, **changes)
 
     def to_json(self) -> bytes:
-        """What is stored, in the order and with the omissions of nats.go."""
+        """The stored form, in the order and with the omissions of nats.go."""
         plain: dict[str, Any] = {"name": self.name}
         for name in ("description", "headers", "metadata"):
             value = getattr(self, name)
@@ -197,7 +200,7 @@ class _Options(msgspec.Struct):
 
 
 class _Stored(msgspec.Struct):
-    """The JSON as other clients write it: numbers may be missing, and a header may be a text instead of a list."""
+    """The JSON as other clients write it: numbers may be missing, and a header may be a string instead of a list."""
 
     name: str
     bucket: str = ""
@@ -217,7 +220,7 @@ _decoder: Final = msgspec.json.Decoder(_Stored)
 
 
 def decode_info(raw: bytes, bucket: str, mtime: dt.datetime | None, revision: int) -> ObjectInfo:
-    """An ObjectInfo from the stored JSON; raises BadObjectMeta for anything else."""
+    """An ObjectInfo from the stored JSON. Raises BadObjectMeta for anything else."""
     try:
         stored = _decoder.decode(raw)
     except BAD_JSON as error:
@@ -245,7 +248,7 @@ def decode_info(raw: bytes, bucket: str, mtime: dt.datetime | None, revision: in
 
 
 def check_link_target(target: ObjectInfo) -> ObjectLink:
-    """A link to a live object that is no link itself; raises ConfigError for what describes no object."""
+    """A link to an object. Raises ObjectLinkError if it is deleted or a link, ConfigError if not an ObjectInfo."""
     if not isinstance(target, ObjectInfo):
         raise ConfigError(f"target must be an ObjectInfo, not {type(target).__name__}")
     if target.deleted:
@@ -273,20 +276,20 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
 @declared("ObjectStoreConfigDict")
 @attrs.frozen(kw_only=True)
 class ObjectStoreConfig:
-    """An object store. Only `bucket` is required; `ttl` is seconds or a timedelta and lets every object expire.
+    """An object store. Only `bucket` is required. `ttl` is seconds or a timedelta and lets every object expire.
 
     `compression` and `metadata` need nats-server 2.10.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         bucket: Name of the store: letters, digits, `-` and `_`.
         description: Text for people.
         ttl: Seconds after which an object expires.
-        max_bytes: At most so many bytes in all.
+        max_bytes: Largest size of the store in bytes.
         storage: file or memory.
         replicas: 1, 3 or 5.
-        placement: Where the replicas live.
+        placement: Placement of the replicas.
         compression: Compress the files (server 2.10).
         metadata: Keys and values for people and tools (server 2.10).
     """
@@ -345,7 +348,7 @@ _SETTINGS: Final = (
 class ObjectStoreConfigDict(TypedDict, total=False):
     """The fields of ObjectStoreConfig, as keyword arguments.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `ObjectStoreConfig`.
     """
@@ -362,11 +365,11 @@ class ObjectStoreConfigDict(TypedDict, total=False):
 
 
 class ObjectStoreStatus:
-    """What an object store is and holds at one moment; `repaired` counts what `status(repair=True)` removed.
+    """An object store's configuration and state at one moment. `repaired` counts the removals of `status(repair=True)`.
 
     Attributes:
-        stream_info: What the server says about the stream behind it.
-        repaired: Unfinished uploads and remains of deleted objects, with removed chunks.
+        stream_info: The server's information about the stream behind it.
+        repaired: Number of unfinished uploads and deleted objects from which the repair removed chunks.
     """
 
     def __init__(self, info: StreamInfo, repaired: int = 0) -> None:
@@ -410,7 +413,7 @@ class ObjectStoreStatus:
 
     @property
     def backing_store(self) -> str:
-        """What holds it: always "JetStream"."""
+        """The storage system behind it: always "JetStream"."""
         return "JetStream"
 
     @property
@@ -420,7 +423,7 @@ class ObjectStoreStatus:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata that was given, without what the server added."""
+        """The metadata that was given, without the server's additions."""
         given = self.stream_info.config.metadata or {}
         return {key: value for key, value in given.items() if not key.startswith("_nats.")}
 

@@ -86,7 +86,7 @@ class Parts:
         return message.data
 
     def following(self, number: int, opening: Deadline, whole: Deadline) -> Chunks:
-        """The chunks from this one on, which come ahead of being read."""
+        """The chunks from this one on, requested ahead."""
         return self._open(opening, whole, deliver_policy="by_start_sequence", opt_start_seq=self._seqs[number])
 
     def bytes_of(self, start: int, length: int, opening: Deadline, whole: Deadline) -> Iterator[bytes]:
@@ -110,7 +110,7 @@ class Parts:
 
 
 class Positions(io.RawIOBase):
-    """Reads chunk by chunk at a position. Two chunks in sequence open a reading that asks ahead."""
+    """Reads chunk by chunk at a position. Two chunks in sequence start a read ahead."""
 
     def __init__(self, parts: Parts, stall: float | None) -> None:
         super().__init__()
@@ -185,15 +185,15 @@ class Positions(io.RawIOBase):
 
 
 class ObjectFile(io.BufferedReader):
-    """One object as a seekable binary file, made by `store.open`; `info` tells what it is.
+    """One object as a seekable binary file, from `store.open`. `info` describes it.
 
     Works with zipfile, pandas, pyarrow and everything else that reads files. While you read in sequence, the client
-    asks ahead (about 4 MiB); a seek reads single chunks. It shows the object of the moment of the `open`: if that is
-    replaced or deleted, reading raises ObjectChanged. The digest is not checked, because it needs the complete object:
-    use `get` for that. Close it, or use it in a `with`.
+    requests chunks ahead (about 4 MiB). After a seek it reads single chunks. It shows the object at the time of the
+    `open`: if that is replaced or deleted, reading raises ObjectChanged. The digest is not checked, because it needs
+    the complete object: use `get` for that. Close it, or use it in a `with`.
 
     Attributes:
-        info: The info of the object.
+        info: The information about the object.
     """
 
     def __init__(self, source: io.RawIOBase, info: ObjectInfo) -> None:

@@ -15,21 +15,21 @@ from jsclient.objectstore.sources import Progress
 
 
 class ObjectReader(io.RawIOBase):
-    """The data of one object as a readable binary file (not seekable); `info` tells what it is.
+    """The data of one object as a readable binary file (not seekable). `info` describes it.
 
-    Works with `shutil.copyfileobj`, `io.BufferedReader`, `io.TextIOWrapper`, pandas and whatever else reads files.
-    Size and SHA-256 are checked when the last chunk arrives, before its bytes are given out: DigestMismatch then,
-    so what was read before must not be used. Of a part (`start`, `length`) only the size is checked. Close it, or use
-    it in a `with`. One thread reads; any may close.
+    Works with `shutil.copyfileobj`, `io.BufferedReader`, `io.TextIOWrapper`, pandas and other readers of files. Size
+    and SHA-256 are checked when the last chunk arrives, before its bytes are returned. On DigestMismatch, do not use
+    the data that you have read before. For a part (`start`, `length`) only the size is checked. Close the reader, or
+    use it in a `with` block. Only one thread may read. Any may close it.
 
     Attributes:
-        info: What is known about the object.
+        info: The information about the object.
     """
 
     def __init__(
         self, info: ObjectInfo, chunks: Iterator[bytes], progress: Progress = None, part: int | None = None
     ) -> None:
-        """`part`: the bytes that come, if that is not the complete object."""
+        """`part` is the number of bytes that arrive, if that is not the complete object."""
         super().__init__()
         self.info = info
         self._chunks = chunks
@@ -47,7 +47,7 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill as much of the buffer as one chunk allows; 0 at the end."""
+        """Fill as much of the buffer as one chunk allows. Returns 0 at the end."""
         target = memoryview(buffer).cast("B")
         if not len(target):
             return 0
@@ -58,7 +58,7 @@ class ObjectReader(io.RawIOBase):
         return count
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """At most `size` bytes (all that are left for -1); b"" at the end."""
+        """At most `size` bytes (all that are left for -1). Returns b"" at the end."""
         if size is None or size < 0:
             return self.readall()
         if size == 0:
@@ -68,11 +68,11 @@ class ObjectReader(io.RawIOBase):
         return bytes(left[:size])
 
     def readall(self) -> bytes:
-        """Everything that is left, in one piece: as much memory as that takes."""
+        """The rest in one piece, which needs memory for all of it."""
         return b"".join(self.chunks())
 
     def chunks(self) -> Iterator[bytes]:
-        """What is left, chunk by chunk as stored: the cheapest way to read it all."""
+        """The rest, chunk by chunk as stored: the cheapest way to read all of it."""
         if self._left:
             rest, self._left = bytes(self._left), memoryview(b"")
             yield rest
@@ -83,7 +83,7 @@ class ObjectReader(io.RawIOBase):
         return memoryview(self._next_chunk())
 
     def _next_chunk(self) -> bytes:
-        """The next chunk; b"" at the end. The last one is only given out if the whole is what was stored."""
+        """The next chunk; b"" at the end. The last one is returned only if size and digest of all chunks are right."""
         self._check_open()
         if self._done:
             return b""
@@ -129,7 +129,7 @@ class ObjectReader(io.RawIOBase):
             )
 
     def close(self) -> None:
-        """Stop reading; the consumer on the server goes away."""
+        """Stop reading. The consumer on the server goes away."""
         first = not self.closed
         super().close()
         if first:

@@ -1,7 +1,7 @@
-"""Renaming an object: a second name for its chunks, then the first one goes. Each step is bound to a revision.
+"""Renaming an object: its chunks get a second name, then the first name is removed. Each step is bound to a revision.
 
-Both names say of each other (`other_name`) that they may have the same chunks. So an interruption between the steps
-leaves two whole objects, and a later delete or put of one leaves the chunks to the other.
+Each name refers to the other (`other_name`), because they may have the same chunks. So an interruption between the
+steps leaves two complete objects, and a later delete or put of one leaves the chunks to the other.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ REPAIR_SETTLE: Final = 2.0
 
 
 def repair(metas: Metas, listed: Iterator[ObjectInfo], deadline: Deadline) -> int:
-    """Remove chunks that no object refers to; returns of how many uploads.
+    """Remove chunks that no object refers to. Returns the number of uploads that they belonged to.
 
-    A listing only names candidates. Before anything is removed, the stream's leader is asked for every meta message
-    there is, one by one up to its "no more": what cannot be read so is not repaired, and the error says why.
+    A listing only names candidates. Before anything is removed, every meta message is read from the stream's leader,
+    one by one up to its "no more". If one cannot be read, nothing is removed and the error has the reason.
     """
     stream, bucket = metas.stream, metas.bucket
     found = chunk_counts(stream, bucket, deadline)
@@ -51,7 +51,7 @@ def repair(metas: Metas, listed: Iterator[ObjectInfo], deadline: Deadline) -> in
 
 
 def chunk_counts(stream: Stream, bucket: str, deadline: Deadline) -> dict[str, int]:
-    """Chunk subjects and how many chunks each has; what somebody stored on a subject that is none is left alone."""
+    """Chunk subjects and the number of chunks of each. Messages on other subjects are left alone."""
     prefix = f"{SUBJECT_ROOT}{bucket}.C."
     counts = {}
     for subject, count in stream.subjects(prefix + ">", timeout=deadline.remaining()):
@@ -63,7 +63,7 @@ def chunk_counts(stream: Stream, bucket: str, deadline: Deadline) -> dict[str, i
 
 
 def _subject_of(bucket: str, info: ObjectInfo) -> str:
-    """Where the chunks of an object are; "" for one that can have none (a link, or an unusable nuid)."""
+    """The subject of an object's chunks. Returns "" for an object without chunks (a link, or an unusable nuid)."""
     try:
         return chunk_subject(bucket, info.nuid)
     except BadObjectMeta:

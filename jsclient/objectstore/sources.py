@@ -1,4 +1,4 @@
-"""Where an object's data comes from: bytes, text, a path, a file object or an iterator, cut into chunks."""
+"""The sources of an object's data: bytes, text, a path, a file object or an iterator, cut into chunks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Progress = Any  # Callable[[int, int | None], object]; Any because attrs and myp
 
 @contextmanager
 def chunks_of(data: Any, size: int) -> Iterator[tuple[Iterator[bytes], int | None]]:
-    """(chunks of exactly `size` bytes but the last, total bytes or None if not known); closes what it opened.
+    """(chunks of exactly `size` bytes except the last, total bytes or None if unknown); closes the files that it opens.
 
-    A `str` is the text itself (UTF-8), an `os.PathLike` the file of that path. A text file object is refused:
-    its bytes on disk are not what it gives.
+    A `str` is the text itself (UTF-8), an `os.PathLike` the file of that path. A text file object raises an error,
+    because it does not return the bytes that are on disk.
     """
     if isinstance(data, str):
         data = checks.utf8(data, "an object")
@@ -43,7 +43,7 @@ def chunks_of(data: Any, size: int) -> Iterator[tuple[Iterator[bytes], int | Non
 
 
 def rewinder(data: Any) -> Callable[[], object] | None:
-    """What brings the data back to where it is now, so that it can be read again; None when it cannot."""
+    """A function that resets the data to the present position, to read it again. Returns None if that is impossible."""
     if isinstance(data, (str, bytes, bytearray, memoryview, os.PathLike)):
         return lambda: None
     try:
@@ -59,7 +59,7 @@ def _slices(view: memoryview, size: int) -> Iterator[bytes]:
 
 
 def _reads(file: Any, size: int) -> Iterator[bytes]:
-    """Whole chunks from a file object; its `read` may return less than asked (pipes, sockets)."""
+    """Full chunks from a file object. Its `read` may return less than requested (pipes, sockets)."""
     while True:
         chunk = _checked(file.read(size))
         while chunk and len(chunk) < size:
@@ -105,7 +105,7 @@ def _joined(pieces: Iterable[Any], size: int) -> Iterator[bytes]:
 
 
 def _rest_of(file: Any) -> int | None:
-    """How many bytes a seekable file still has."""
+    """Number of bytes that a seekable file still has."""
     try:
         here = file.tell()
         end = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""An object store: one stream with the chunks of objects and, one message each, what is known about them."""
+"""An object store: one stream with the chunks of objects, and one message of meta information for each object."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ CHANGE_TIMEOUT: Final = 15.0
 """Seconds for a change with all its steps; elections of a leader last 4 to 8 s."""
 
 UPLOAD_ATTEMPTS: Final = 5
-"""How often data that can be read again is stored anew when the order of its chunks was broken."""
+"""Attempts to store data that can be read again, if the order of its chunks was broken."""
 
 META_ATTEMPTS: Final = 100
-"""How often meta information is stored anew because another writer of the same name was faster."""
+"""Attempts to store meta information, if another writer of the same name was faster."""
 
 META_WAIT: Final = 0.01
-"""Longest wait in seconds between two of these attempts; random, so that writers do not keep in step."""
+"""Longest wait in seconds between two of these attempts. It is random, to keep writers out of step."""
 
 
 class ObjectStore:
-    """A handle on an object store; thread-safe. Made by the functions of `jsclient.objectstore`.
+    """A handle on an object store, from the functions of `jsclient.objectstore`. Thread-safe.
 
-    A put becomes visible as a whole, when its last step (the meta information) is stored: until then, and after
-    any failure, readers see the object that was there before.
+    A put becomes visible as a whole, when its last step (the meta information) is stored. Until then, and after any
+    failure, readers see the previous object.
 
     Attributes:
         bucket: Its name.
@@ -104,18 +104,18 @@ class ObjectStore:
     def put(
         self, name: str | ObjectMeta, data: Data, *, progress: Progress = None, timeout: Timeout = None
     ) -> ObjectInfo:
-        """Store an object under a name (or with an ObjectMeta), replacing one of that name; returns its info.
+        """Store an object under a name (or with an ObjectMeta), replacing one of that name. Returns its info.
 
-        `data`: bytes, str (the text itself, as UTF-8), an `os.PathLike` (the file), a binary file object, or an
-        iterable of bytes. About 4 MiB are in memory at a time (up to 32 where the server is far away), whatever its
-        size.
-        `progress(stored, total)` is called as chunks are confirmed; total is None when it cannot be known.
+        `data` is bytes, str (the text itself, as UTF-8), an `os.PathLike` (the file), a binary file object, or an
+        iterable of bytes. For data of any size, about 4 MiB are in memory at a time (up to 32 if the server is far
+        away). `progress(stored, total)` is called as chunks are confirmed; total is None if it is unknown.
 
-        A lost link or a new leader does not end it: chunks go out again, and where that breaks their order, data that
-        can be read twice (anything but an iterable or a pipe) is stored anew. `timeout` bounds the whole, by default
-        each chunk has 30 s. An exception means that the old object is untouched. The chunks sent are then removed, or,
-        if the server is away, with the next call that changes this store (`status(repair=True)` finds those of other
-        processes). UnknownOutcome: only the last step is in doubt.
+        After a lost connection or a new leader, the client sends chunks again. If that breaks their order, it stores
+        data that it can reread (no iterable or pipe) again. `timeout` bounds the whole call (default: 30 s per chunk).
+
+        An exception means that the old object is untouched. The client then removes the sent chunks, or, if the server
+        is away, does so with the next call that changes this store. `status(repair=True)` finds the chunks of other
+        processes. UnknownOutcome means that only the last step is in doubt.
         """
         handlers.check(progress, "progress")
         meta = name if isinstance(name, ObjectMeta) else ObjectMeta(name=name)
@@ -146,7 +146,7 @@ class ObjectStore:
         progress: Progress = None,
         timeout: Timeout = None,
     ) -> ObjectInfo:
-        """Store a file; its name is the path as given unless you say otherwise."""
+        """Store a file. Its name is the path as given unless you say otherwise."""
         file = checks.path(path, "path")
         return self.put(os.fspath(path) if name is None else name, file, progress=progress, timeout=timeout)
 
@@ -174,8 +174,8 @@ class ObjectStore:
     def _replace(self, info: ObjectInfo, deadline: Deadline) -> ObjectInfo:
         """Make uploaded chunks the object of that name, after exactly the one that is there now.
 
-        No chunks get lost between: the second one replaces, and frees, what the first one stored. When the
-        outcome of the last step is unknown the chunks stay until a later call has seen whether they are needed.
+        Two writers lose no chunks: the second one replaces, and frees, the chunks of the first one. When the outcome of
+        the last step is unknown the chunks stay until a later call has seen whether they are needed.
         """
         before, refusals = None, 0
         try:
@@ -218,11 +218,11 @@ class ObjectStore:
         progress: Progress = None,
         timeout: Timeout = DEFAULT,
     ) -> ObjectReader:
-        """The object as a readable binary file; its `info` tells what it is. Links are followed.
+        """The object as a readable binary file. Its `info` describes it. Links are followed.
 
-        `timeout`: seconds that this call takes at most, and without data after which a read gives up with TimedOut
-        (30 by default). Raises ObjectNotFound, ObjectLinkError (a link to a whole bucket); reading raises
-        DigestMismatch, ObjectChanged.
+        `timeout`: seconds that this call takes at most, and without data after which a read gives up with TimedOut (30
+        by default). Raises ObjectNotFound, ObjectLinkError (a link to a whole bucket). Reading raises DigestMismatch,
+        ObjectChanged.
 
         `start` and `length` (bytes) read a part of the object: at most `length` bytes, and none after its end. The
         digest is not checked then. For many parts of one object use `open`.
@@ -239,9 +239,9 @@ class ObjectStore:
     def open(self, name: str, *, timeout: Timeout = DEFAULT) -> ObjectFile:
         """The object as a seekable binary file, for zipfile, pandas, pyarrow and others. Links are followed.
 
-        `timeout`: seconds that this call takes at most, and without data after which a read gives up with TimedOut
-        (30 by default). Raises ObjectNotFound, ObjectLinkError; reading raises ObjectChanged. The digest is not
-        checked: `get` checks it.
+        `timeout`: seconds that this call takes at most, and without data after which a read gives up with TimedOut (30
+        by default). Raises ObjectNotFound, ObjectLinkError. Reading raises ObjectChanged. The digest is not checked:
+        `get` checks it.
         """
         stall = resolve(timeout, STALL_TIMEOUT)
         parts = self._parts(name, False, stall, Deadline(stall))
@@ -311,16 +311,13 @@ class ObjectStore:
         return store, target
 
     def get_bytes(self, name: str, *, progress: Progress = None, timeout: Timeout = DEFAULT) -> bytes:
-        """The whole object in memory. `timeout` bounds the whole; by default only 30 s without data end it."""
+        """The complete object in memory. `timeout` bounds the whole call. By default only 30 s without data end it."""
         with self._read_all(name, progress, timeout) as reader:
             return reader.readall()
 
     @arguments
     def get_string(self, name: str, *, encoding: str = "utf-8", timeout: Timeout = DEFAULT) -> str:
-        """The whole object as text.
-
-        `encoding` is that of the text.
-        """
+        """The complete object as a string, decoded with `encoding`."""
         return self.get_bytes(name, timeout=timeout).decode(encoding)
 
     @arguments
@@ -334,9 +331,9 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Write the object to a path, or into a binary file object.
 
-        The file of that path appears (and replaces an older one) only when all data has arrived and its digest is
-        right. What a file object has got before a DigestMismatch stays in it. `timeout` bounds the whole; by default
-        only 30 s without data end it.
+        The file of that path appears (and replaces an older one) only after all data has arrived with the right digest.
+        Data that a file object received before a DigestMismatch stays in it. `timeout` bounds the whole call. By
+        default only 30 s without data end it.
         """
         written: Any = destination
         if not callable(getattr(destination, "write", None)):
@@ -351,9 +348,10 @@ class ObjectStore:
 
     @arguments
     def info(self, name: str, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> ObjectInfo:
-        """What is known about an object (of a link: about the link); ObjectNotFound when it is not there.
+        """The information about an object (for a link, about the link itself). Raises ObjectNotFound if it does not
+        exist.
 
-        `show_deleted`: also that of a deleted one.
+        `show_deleted=True` also returns the information of a deleted object.
         """
         found = self._metas.read(name, Deadline.of(timeout, READ_TIMEOUT))
         if found is None or (found.deleted and not show_deleted):
@@ -366,11 +364,11 @@ class ObjectStore:
     # --- changing -----------------------------------------------------------------------------------------
 
     def update_meta(self, name: str, meta: ObjectMeta, *, timeout: Timeout = DEFAULT) -> ObjectInfo:
-        """Replace name, description, headers and metadata of an object; its data stays where it is.
+        """Replace name, description, headers and metadata of an object. Its data stays where it is.
 
-        A name other than `name` renames it: ObjectExists if there is an object of that name. ObjectChanged when
-        another client changed either name at the same moment; its change stays. UnknownOutcome after the new name was
-        stored: both names may exist with the same chunks, and deleting one keeps the other. Repeat the call to finish.
+        A name other than `name` renames it: ObjectExists if there is an object of that name. ObjectChanged when another
+        client changed either name at the same moment. Its change stays. UnknownOutcome after the new name was stored:
+        both names may exist with the same chunks, and deleting one keeps the other. Repeat the call to finish.
         """
         if not isinstance(meta, ObjectMeta):
             raise ConfigError(f"meta must be an ObjectMeta, not {type(meta).__name__}")
@@ -410,7 +408,7 @@ class ObjectStore:
         raise ObjectChanged(f"others keep replacing object {name!r} in {self.bucket!r}", self.bucket)
 
     def add_link(self, name: str, target: ObjectInfo, *, timeout: Timeout = DEFAULT) -> ObjectInfo:
-        """Make `name` a link to an object of this or another store; it may replace a link, not an object."""
+        """Make `name` a link to an object of this or another store. It may replace a link, not an object."""
         return self._add_link(name, check_link_target(target), Deadline.of(timeout, CHANGE_TIMEOUT))
 
     def add_bucket_link(self, name: str, store: ObjectStore | str, *, timeout: Timeout = DEFAULT) -> ObjectInfo:
@@ -446,17 +444,17 @@ class ObjectStore:
         callback: Callable[[ObjectInfo], Any] | None = None,
         timeout: float | dt.timedelta | None = None,
     ) -> ObjectWatcher:
-        """The infos of all objects, then every change as it happens; the data itself is not sent.
+        """The information of all objects, then every change as it happens. The data itself is not sent.
 
-        An iterator: `initial()` takes the current ones, and a loop the rest. It goes on over reconnects and server
-        restarts until `stop()` or the end of its `with`. With a `callback` a thread of its own calls that for every
-        info; what it raises, and what ends the watcher, goes to `on_error`. `timeout`: seconds that this call takes at
-        most, and that an iteration waits for the next one before it raises TimedOut (None: for ever); `next(timeout=)`
-        overrides it. The other arguments are those of `KeyValue.watch`; the store keeps one state per object, so
-        history shows renames and deletes only.
+        An iterator: `initial()` returns the current ones, and a loop the rest. It continues over reconnects and server
+        restarts until `stop()` or the end of its `with`. With a `callback`, a separate thread calls it for every
+        change. Its exceptions, and the error that ends the watcher, go to `on_error`. The options are the same as for
+        `KeyValue.watch`.
 
-        `include_history`: all infos that are kept, not the last one of each name. `updates_only`: only changes.
-        `ignore_deletes` hides deleted objects.
+        `include_history` returns all stored information, not only the last of each name. The store keeps one state per
+        object, so history shows renames and deletes only. `updates_only` returns only changes, `ignore_deletes` hides
+        deleted objects. `timeout` is in seconds and bounds both this call and the wait of an iteration for the next
+        object, which then raises TimedOut (None: forever). `next(timeout=)` overrides it.
         """
         handlers.check(callback, "callback")
         options = WatchOptions(
@@ -477,7 +475,7 @@ class ObjectStore:
         """All objects, lazily; nothing when there are none. One that is replaced meanwhile may come twice.
 
         Raises ListingIncomplete when the end cannot be proven. `timeout` bounds the whole listing, without what you do
-        between two objects; by default only 5 s without an object end it.
+        between two objects. By default only 5 s without an object end it.
 
         `show_deleted`: with those that were deleted.
         """
@@ -502,13 +500,15 @@ class ObjectStore:
 
     @arguments
     def status(self, *, repair: bool = False, timeout: Timeout = DEFAULT) -> ObjectStoreStatus:
-        """What the store is and holds. With `repair`, first remove what killed writers left behind.
+        """The store's configuration and state. With `repair`, first remove chunks that killed writers left behind.
 
-        These are chunks that belong to no object: of unfinished uploads, and of objects that were not deleted or
-        replaced to the end. They are looked at twice, 2 seconds apart, so that uploads under way are left alone;
-        one that pauses for longer than that fails with ObjectChanged and may be repeated. Before anything goes, every
-        object is read from the stream's leader: where that cannot be done (no right, meta information that cannot be
-        read) nothing is removed and the error is raised. `timeout` bounds the whole; a repair has no limit by default.
+        These chunks belong to no object: they are left of unfinished uploads, and of incomplete deletes or
+        replacements. The repair looks twice, 2 seconds apart, to leave uploads under way alone. An upload that pauses
+        longer fails with ObjectChanged and may be repeated.
+
+        Before the repair removes anything, it reads every object from the stream's leader. If it cannot (no permission,
+        unreadable meta information), it removes nothing and raises the error. `timeout` bounds the whole call. A repair
+        has no limit by default.
         """
         if not isinstance(repair, bool):
             raise ConfigError(f"repair must be True or False, not {type(repair).__name__}")
@@ -535,8 +535,8 @@ def _pause(deadline: Deadline) -> None:
 
 
 def _write_whole(reader: ObjectReader, path: Path) -> None:
-    """Write to a temporary file beside the destination and rename it at the end: all of it or nothing."""
-    # `tempfile` makes private files. Only `os.umask` tells what mode to give them, and it changes the whole process.
+    """Write to a temporary file next to the destination and rename it at the end: all of it or nothing."""
+    # `tempfile` makes private files. Only `os.umask` returns the mode for them, and it changes the whole process.
     temporary = path.parent / f".{path.name[:50]}.{next_nuid()}.part"
     with open(temporary, "xb", buffering=0) as file:
         try:

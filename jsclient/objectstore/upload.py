@@ -1,7 +1,7 @@
 """The chunks of one put: sent through a bounded window, verified, and removed again if anything goes wrong.
 
-Every chunk has a message id, so that what a lost link may have swallowed goes out again and is stored once. The acks
-prove the order (their sequences must rise): what went out again behind a later chunk shows there.
+Every chunk has a message id. So a chunk that a lost link may have swallowed can go out again and is stored once. The
+acks prove the order, because their sequences must rise: a chunk that went out again after a later one shows there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIN_WINDOW: Final = 2
 """Chunks under way at least, however large they are."""
 
 VERIFY_AFTER: Final = 1.0
-"""Seconds after which an upload is counted again before it becomes the object.
+"""Seconds after which the chunks of an upload are recounted before it becomes the object.
 
 A repair removes unfinished uploads that have not grown for 2 seconds, so a faster one cannot be hit.
 """
@@ -104,7 +104,7 @@ class Upload:
             self._verify()
 
     def _confirm(self) -> None:
-        """Wait for the oldest ack; it must be stored after the one before it."""
+        """Wait for the oldest ack. It must be stored after the one before it."""
         future = self._futures[0]
         # Usually it is there: then no clock is read.
         ack = future.result(None if future.done() else self._deadline.at_most(CHUNK_TIMEOUT))
@@ -119,14 +119,15 @@ class Upload:
             timeout = self._deadline.at_most(VERIFY_TIMEOUT)
             info = self._stream.info(subjects_filter=self.subject, timeout=timeout)
         except (PermissionViolation, JetStreamUnavailable):
-            return  # this user may not ask
+            return  # this user has no permission to count them
         there = (info.state.subjects or {}).get(self.subject, 0)
         if there != self.chunks:
             text = f"{self.chunks - there} of {self.chunks} chunks of the object went away while it was stored"
             raise ObjectChanged(text, self._bucket)
 
     def discard(self) -> list[Any] | None:
-        """Remove what was stored; None when that is done, else what is still under way (the server is away).
+        """Remove the stored chunks. Returns None when that is done, else the chunks still under way (the server is
+        away).
 
         Chunks under way must have arrived before: a purge that overtakes them would leave them behind.
         """
@@ -145,7 +146,7 @@ class Upload:
 
 
 def settled(futures: Iterable[Any], deadline: Deadline) -> bool:
-    """Wait until it is certain of each publish that it is stored or will not be; False when that is not so in time."""
+    """Wait until the outcome of each publish is certain. Returns False if one stays unknown in time."""
     own = Deadline(deadline.at_most(PURGE_TIMEOUT))
     for future in futures:
         try:

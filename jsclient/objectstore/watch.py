@@ -1,4 +1,4 @@
-"""Watching an object store: infos of objects, never their data."""
+"""Watching an object store: information about objects, never their data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
 
 class ObjectWatcher(StreamWatcher[ObjectInfo]):
-    """What `ObjectStore.watch` returns. A `for` loop gives infos only; `initial_complete` says whether all current ones
-    were given, and `next` gives None once, at that point.
+    """The result of `ObjectStore.watch`. A `for` loop returns only ObjectInfo. `initial_complete` is True once all
+    current ones have been returned. `next` returns None once, at that point.
 
     Attributes:
         bucket: The name of the store.
@@ -47,7 +47,7 @@ class ObjectWatcher(StreamWatcher[ObjectInfo]):
         try:
             info = decode_info(message.data, self.bucket, metadata.timestamp, metadata.stream_seq)
         except BadObjectMeta as error:
-            # One message that somebody else garbled must not end the listing of all other objects.
+            # A malformed message of another writer must not end the listing of all other objects.
             logger.warning("%s (subject %s)", error, message.subject)
             return None
         return None if self._ignore_deletes and info.deleted else info

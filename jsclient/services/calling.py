@@ -28,13 +28,13 @@ def call(
     timeout: Timeout = DEFAULT,
     cancel: Cancel | None = None,
 ) -> T:
-    """Send a value (or bytes, or text as they are) as a request, and return the answer as a value of type `decode`.
+    """Send a value (or bytes, or text, unchanged) as a request, and return the answer as a value of type `decode`.
 
-    Raises ServiceError when the service answered with an error, DecodeFailed when the answer is of another type,
-    EncodeFailed before anything is sent, and what `Connection.request` raises.
+    Raises ServiceError if the service answers with an error, DecodeFailed if the answer is of another type,
+    EncodeFailed before anything is sent, and the errors of `Connection.request`.
 
-    `codec` writes the request and reads the answer (JSON by default). `headers` go with the request. `timeout`: seconds
-    for the whole. `cancel`: a token that ends the wait.
+    `codec` writes the request and reads the answer (JSON by default). `headers` go with the request. `timeout` is in
+    seconds, for the whole call. `cancel` is a token that ends the wait.
     """
     payload = codecs.payload_of(codec, value)
     reply = check_response(nc.request(subject, payload, headers=headers, timeout=timeout, cancel=cancel))

@@ -1,4 +1,4 @@
-"""What a service is, and which names and subjects services may have (ADR-32)."""
+"""The configuration of a service, and the rules for its names and subjects (ADR-32)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ _SEMVER = re.compile(
 @declared()
 @attrs.frozen(kw_only=True)
 class ServiceConfig:
-    """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
+    """The configuration of a service. `queue_group` None means "q". "" means none: every instance gets every request.
 
-    `stats_handler(endpoint)` returns what STATS shows as `data` of an endpoint (anything that JSON can carry).
-    If it fails, STATS goes without its data.
-    `on_stop(service)` is called once when the service has stopped, also when the connection closed (`service.error`
-    says why, if the application has not closed it).
+    `stats_handler(endpoint)` returns the value that STATS shows as `data` of an endpoint (any JSON value). If it fails,
+    STATS is sent without this data. `on_stop(service)` is called once when the service has stopped, also when the
+    connection has closed. `service.error` has the reason, unless the application has closed it.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         name: Name of the service: letters, digits, `-` and `_`.
@@ -49,11 +48,11 @@ class ServiceConfig:
         description: Text for people.
         metadata: Keys and values for people and tools.
         queue_group: None means "q"; "" means none: every instance gets every request.
-        stats_handler: `(endpoint)` -> what STATS shows as its data.
-        on_error: `(endpoint, error)`: what a handler raised, an answer that could not be sent, and what ended an
-            endpoint. Called in the thread of the endpoint; without it these are logged.
-        on_stop: `(service)`: called once when the service has stopped.
-        codec: How endpoints with `decode=` read requests and write answers.
+        stats_handler: `(endpoint)` -> the data that STATS shows for it.
+        on_error: `(endpoint, error)`, called in the thread of the endpoint. It gets exceptions of handlers, answers
+            that could not be sent, and errors that end an endpoint. Without it these are logged.
+        on_stop: `(service)`, called once when the service has stopped.
+        codec: The codec with which endpoints with `decode=` read requests and write answers.
     """
 
     name: str

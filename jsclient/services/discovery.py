@@ -1,4 +1,4 @@
-"""Asking which services are there. Nobody knows how many will answer, so a gap between answers ends it."""
+"""Asking which services are there. The number of answers is unknown, so a gap between answers ends it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ log: logging.Logger = logging.getLogger("jsclient.services")
 def ping(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServicePing]:
-    """Which instances are there (lazily, as they answer); nobody there gives nothing.
+    """The running instances, lazily, as they answer. Without an instance the iterator is empty.
 
-    `name`: only the instances of one service, `id`: only that one of them (by default all). It ends after `timeout`
+    `name` limits it to the instances of one service, `id` to one of them (by default all). It ends after `timeout`
     seconds in all, or `stall` seconds (0.3) after the last answer.
     """
     return _ask(nc, "PING", ServicePing, name, id, timeout, plain(stall))
@@ -41,9 +41,9 @@ def ping(
 def info(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceInfo]:
-    """What they are and where their endpoints listen.
+    """Information about the instances and the subjects of their endpoints.
 
-    Options: as `ping`.
+    The options are the same as for `ping`.
     """
     return _ask(nc, "INFO", ServiceInfo, name, id, timeout, plain(stall))
 
@@ -54,7 +54,7 @@ def stats(
 ) -> Iterator[ServiceStats]:
     """The counters of their endpoints.
 
-    Options: as `ping`.
+    The options are the same as for `ping`.
     """
     return _ask(nc, "STATS", ServiceStats, name, id, timeout, plain(stall))
 

@@ -47,16 +47,16 @@ Handler = Callable[[Request], object]
 class EndpointDict(TypedDict, total=False):
     """Keyword arguments of `add_endpoint`; see there.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        subject: The subject below the prefix; default None: the name.
-        queue_group: Default None: that of the group or the service; "" means none.
-        metadata: Words about the endpoint that `info` shows; default None: none.
+        subject: The subject below the prefix; by default (None) the name.
+        queue_group: By default (None) the queue group of the group or the service; "" means none.
+        metadata: Words about the endpoint that `info` shows; by default (None) there are none.
         workers: Threads that call the handler; 1 (default) keeps the order of requests.
         pending_messages: Requests that may wait for the handler (65,536 by default); more are dropped.
         pending_bytes: The same in bytes (64 MiB by default).
-        timeout: Seconds in which the server may refuse the subscription (5 by default); a later refusal is
+        timeout: Seconds in which the server may reject the subscription (5 by default). A later rejection is in
             `Endpoint.error`.
     """
 
@@ -70,17 +70,17 @@ class EndpointDict(TypedDict, total=False):
 
 
 class Endpoint(Taker):
-    """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`.
+    """One endpoint of a service, from `add_endpoint`. `stats()` returns its counters.
 
-    `error` is what ended it although the service goes on: PermissionViolation when the server refuses its
-    subscription. Then INFO does not list it any more, and `stats()` tells the error.
+    `error` is the error that ended it while the service continues: PermissionViolation if the server rejects its
+    subscription. Then INFO no longer lists it, and `stats()` shows the error.
 
     Attributes:
         name: Its name.
-        subject: Where it listens.
+        subject: The subject on which it listens.
         queue_group: Its queue group; "" when it has none.
         metadata: Words about it that `info` shows.
-        error: What ended it although the service goes on; None while it works.
+        error: The error that ended it while the service continues; None while it works.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Endpoint(Taker):
         self.error: Exception | None = None
 
     def info(self) -> EndpointInfo:
-        """What INFO says about it."""
+        """Its entry in INFO."""
         return EndpointInfo(name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata)
 
     def stats(self) -> EndpointStats:
@@ -128,7 +128,7 @@ class Endpoint(Taker):
             )
 
     def _own_data(self) -> Any:
-        """The data of the application. If its function fails or JSON cannot hold it, STATS goes without."""
+        """The data of the application. If its function fails or JSON cannot hold the result, STATS omits it."""
         stats_handler = self._service.config.stats_handler
         if stats_handler is None:
             return {}
@@ -164,7 +164,7 @@ class Endpoint(Taker):
             raise
 
     def _check_accepted(self, timeout: Timeout) -> None:
-        """Raises what the server refuses the subscription with; without a link that comes later."""
+        """Raises the error with which the server rejects the subscription. Without a link it comes later."""
         nc = self._service.nc
         try:
             if nc.is_connected:
@@ -190,7 +190,7 @@ class Endpoint(Taker):
                 return  # no handler starts after close()
             try:
                 self._serve(message)
-            except BaseException:  # nobody else would answer the requests that follow
+            except BaseException:  # no one else would answer the requests that follow
                 log.exception("endpoint %s of service %s goes on after an error", self.name, self._service.config.name)
 
     def _refused(self, error: Exception) -> None:
@@ -213,7 +213,7 @@ class Endpoint(Taker):
         except ServiceError as error:
             raised, failure = error, f"{error.code}:{shortened(error.description)}"
             self._answer_error(request, error.code or "500", error.description or "error", error.data)
-        except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
+        except BaseException as error:  # also SystemExit: it would end this worker, and no one would answer any more
             raised, text = error, text_of(error)
             failure = f"500:{text}"
             self._answer_error(request, "500", text, b"")
@@ -245,7 +245,7 @@ class Endpoint(Taker):
             self._tell(error, "endpoint %s of service %s could not answer with an error: %s")
             if isinstance(error, NatsConnectionError):
                 return
-        # It may be too large, or no text at all. Its caller waits, and gets what fits.
+        # It may be too large, or no text at all. Its caller waits, and gets as much as fits.
         most = min(MAX_TEXT, self._service.nc.max_payload // 8)
         try:
             request.error(shortened(code, 40) or "500", shortened(description, most) or "error")
@@ -279,7 +279,7 @@ class Endpoint(Taker):
     # --- the end of the connection: see Taker -------------------------------------------------------------
 
     def finish_drain(self, deadline: Deadline) -> None:
-        """What was received is drained with the subscription; here it is waited for the last handlers."""
+        """Wait for the last handlers. The subscription has already been drained."""
         for thread in self._threads:
             while thread.is_alive() and not (deadline.expired() or self._service.nc.closed):
                 thread.join(deadline.at_most(SLICE))

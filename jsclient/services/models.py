@@ -1,4 +1,4 @@
-"""What a service answers to PING, INFO and STATS: the JSON of ADR-32, and the subjects of these verbs.
+"""The answers of a service to PING, INFO and STATS: the JSON of ADR-32, and the subjects of these verbs.
 
 Processing times are integer nanoseconds here, because that is what the JSON carries and tools expect.
 """
@@ -24,14 +24,14 @@ ERROR_CODE_HEADER: Final = "Nats-Service-Error-Code"
 
 
 class ServicePing(msgspec.Struct, kw_only=True):
-    """One instance of a service; `id` is its own, `name` that of all its instances.
+    """One instance of a service. All instances have the same `name`; `id` identifies this one.
 
     Attributes:
         name: Name of the service, the same for all its instances.
         id: Id of this instance.
         version: Version of the service.
         metadata: Texts of the service: name to value.
-        type: Which kind of answer this is, in the words of the protocol.
+        type: The kind of this answer, in the words of the protocol.
     """
 
     name: str
@@ -42,12 +42,12 @@ class ServicePing(msgspec.Struct, kw_only=True):
 
 
 class EndpointInfo(msgspec.Struct, kw_only=True):
-    """Where an endpoint listens; `queue_group` is empty when every instance gets every request.
+    """An endpoint and its subject. `queue_group` is empty if every instance gets every request.
 
     Attributes:
         name: Name of the endpoint.
-        subject: Where it listens.
-        queue_group: The queue group that shares its requests; "": every instance gets all.
+        subject: The subject on which it listens.
+        queue_group: The queue group that shares its requests; "" means that every instance gets all.
         metadata: Texts of the endpoint: name to value.
     """
 
@@ -58,12 +58,12 @@ class EndpointInfo(msgspec.Struct, kw_only=True):
 
 
 class ServiceInfo(ServicePing, kw_only=True):
-    """What a service is and which endpoints it has.
+    """Information about a service and its endpoints.
 
     Attributes:
         description: Text for people.
-        endpoints: What it answers to.
-        type: Which kind of answer this is, in the words of the protocol.
+        endpoints: The endpoints that it serves.
+        type: The kind of this answer, in the words of the protocol.
 
     It also has the fields of `ServicePing`.
     """
@@ -78,14 +78,14 @@ class EndpointStats(msgspec.Struct, kw_only=True):
 
     Attributes:
         name: Name of the endpoint.
-        subject: Where it listens.
+        subject: The subject on which it listens.
         queue_group: The queue group that shares its requests.
         num_requests: Requests that were handled.
         num_errors: Of these, requests that ended with an error.
         last_error: The newest error, as text.
         processing_time: Nanoseconds in the handler, in all.
         average_processing_time: Nanoseconds in the handler, per request.
-        data: What the service's `stats_handler` adds.
+        data: The data that the service's `stats_handler` adds.
     """
 
     name: str
@@ -100,12 +100,12 @@ class EndpointStats(msgspec.Struct, kw_only=True):
 
 
 class ServiceStats(ServicePing, kw_only=True):
-    """Counters of all endpoints; `started` is RFC 3339 in UTC.
+    """Counters of all endpoints. `started` is RFC 3339 in UTC.
 
     Attributes:
         started: When the instance was started, RFC 3339 in UTC.
         endpoints: The counters of each endpoint.
-        type: Which kind of answer this is, in the words of the protocol.
+        type: The kind of this answer, in the words of the protocol.
 
     It also has the fields of `ServicePing`.
     """
@@ -117,9 +117,9 @@ class ServiceStats(ServicePing, kw_only=True):
 
 @arguments
 def control_subject(verb: str, name: str = "", id: str = "") -> str:
-    """The subject on which to ask all services, those of one name, or one instance.
+    """The request subject of all services, of one service, or of one instance.
 
-    `name`: of one service; `id`: of one instance of it; by default all.
+    `name` selects one service, and `id` one instance of it. By default the subject reaches all services.
     """
     if verb not in VERBS:
         raise InvalidName(f"unknown verb {verb!r}: services answer to {', '.join(VERBS)}")

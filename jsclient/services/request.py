@@ -21,18 +21,19 @@ from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
 T = TypeVar("T")
 
 MAX_TEXT: Final = 1000
-"""Characters of an error that its caller gets and that STATS shows: a text of the application may have any length."""
+"""Characters of an error that its caller gets and that STATS shows: the application's text may have any length."""
 
 
 class Request:
-    """What a handler gets. Answer it once or several times, from any thread, also after the handler returned.
+    """The request that a handler gets. Answer it once or several times, from any thread, also after the handler
+    returned.
 
     If the handler has not answered, the value that it returns is the answer: bytes and text unchanged, any other value
     in the codec of the service. The client ignores None and a future.
 
     Attributes:
         message: The message as it came.
-        error_sent: Code and description of the error that it was answered with; None if it was not.
+        error_sent: Code and description of the error with which it was answered; None without an error.
         answered: True once it was answered.
 
     Options of several methods:
@@ -52,7 +53,7 @@ class Request:
 
     @property
     def subject(self) -> str:
-        """The subject of the request: with wildcards in the endpoint's subject it tells what they matched."""
+        """The subject of the request: with wildcards in the endpoint's subject it shows what they matched."""
         return self.message.subject
 
     @property
@@ -67,7 +68,7 @@ class Request:
 
     @property
     def reply(self) -> str:
-        """Where the answer goes; empty when the sender wants none."""
+        """The subject for the answer. It is empty if the sender does not want one."""
         return self.message.reply
 
     def json(self) -> Any:
@@ -78,7 +79,7 @@ class Request:
             raise ServiceError("400", f"the request is not JSON: {error}") from error
 
     def respond(self, payload: Payload = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
-        """Answer. A request without a reply subject raises ConfigError: look at `reply` where that can happen."""
+        """Answer. A request without a reply subject raises ConfigError: check `reply` if that can happen."""
         if not self.message.reply:
             raise ConfigError(f"the request on {self.subject!r} has no reply subject: its sender waits for no answer")
         self._connection.publish(self.message.reply, payload, headers=headers)
@@ -95,9 +96,9 @@ class Request:
         data: Payload = b"",
         headers: Mapping[str, str] | Headers | None = None,
     ) -> None:
-        """Answer with an error; it is counted in the statistics of the endpoint.
+        """Answer with an error. The statistics of the endpoint count it.
 
-        `code` and `description` become headers; `data` is the body.
+        `code` and `description` become headers. `data` is the body.
         """
         if not str(code) or not description:
             raise ConfigError("an error response needs a code and a description")
@@ -112,13 +113,13 @@ class Request:
 
 
 class TypedRequest(Request, Generic[T]):
-    """A request with a value as its payload: what the handler of `add_endpoint(decode=Order)` gets.
+    """A request with a value as its payload, for the handler of `add_endpoint(decode=Order)`.
 
     `respond` takes values, too.
 
     Attributes:
         value: The decoded request.
-        codec: What read it, and writes the answer.
+        codec: The codec that read it and writes the answer.
 
     It also has the fields of `Request`.
 
@@ -137,14 +138,14 @@ class TypedRequest(Request, Generic[T]):
         self.codec: Codec = codec
 
     def respond(self, payload: Any = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
-        """Answer with a value, or with bytes or text as they are."""
+        """Answer with a value, or with bytes or text unchanged."""
         super().respond(codecs.payload_of(self.codec, payload), headers)
 
 
 def typed_handler(
     handler: Callable[[TypedRequest[T]], object], decode: type[T], codec: Codec
 ) -> Callable[[Request], object]:
-    """The handler of the application, behind the decoding; what cannot be decoded is answered with error 400."""
+    """The handler of the application, after the decoding. A request that cannot be decoded gets error 400."""
     read = codecs.decoder(codec, decode)
 
     @functools.wraps(handler)
@@ -173,7 +174,7 @@ def plain_handler(handler: Callable[[Request], object], codec: Codec) -> Callabl
 
 
 def _answer(request: Request, result: object, codec: Codec) -> None:
-    """Answer with what a handler has returned."""
+    """Answer with the result of a handler."""
     if result is None:
         return
     handlers.ran(result)
@@ -187,7 +188,7 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: object, most: int = MAX_TEXT) -> str:
-    """A text of the application on one line, at most this long; "" if it has none."""
+    """A text of the application on one line, at most this long. Returns "" if it has none."""
     try:
         plain = str(text)
     except Exception:  # of an object whose own code fails
@@ -197,7 +198,7 @@ def shortened(text: object, most: int = MAX_TEXT) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """An exception of the application in one short line, whatever its own code does."""
+    """An exception of the application in one short line, even if its own code fails."""
     try:
         text = repr(error)
     except BaseException:  # also SystemExit: its own code fails
@@ -207,8 +208,8 @@ def text_of(error: BaseException) -> str:
 
 @arguments
 def check_response(message: Msg) -> Msg:
-    """The answer of a service; ServiceError if it is an error response (ADR-32 headers), or has broken headers: then it
-    is not known whether it is one."""
+    """The answer of a service. Raises ServiceError if it is an error response (ADR-32 headers), or has broken headers:
+    then it is not known whether it is one."""
     try:
         headers = message.headers
     except MalformedHeaders as error:

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Group:
-    """A common subject prefix (and queue group) for endpoints; made by `add_group`."""
+    """A common subject prefix (and queue group) for endpoints, from `add_group`."""
 
     def __init__(self, service: Service, prefix: str, queue_group: str | None) -> None:
         self._service = service
@@ -82,18 +82,18 @@ class Group:
     ) -> Endpoint:
         """Serve requests on `prefix.subject` (subject defaults to the name) with `handler(request)`.
 
-        `workers` threads call the handler: 1 keeps the order of requests. An exception of the handler answers
-        with an error: `ServiceError` with its own code, any other one with 500 and at most 1,000 characters of it.
-        `queue_group` None inherits that of the group or service, "" means none. `metadata`: words that `info` shows.
-        Requests beyond `pending_messages` (65,536) or `pending_bytes` (64 MiB) are dropped.
+        `workers` threads call the handler: 1 keeps the order of requests. If the handler raises, the client answers
+        with an error. A `ServiceError` has its own code. Any other exception has code 500 and at most 1,000 characters
+        of its text. `queue_group` None inherits the queue group of the group or service, "" means none. `metadata` has
+        words that `info` shows. The client drops requests beyond `pending_messages` (65,536) or `pending_bytes`
+        (64 MiB).
 
-        If the handler has not answered when it returns a value, that is the answer; see Request.
+        If the handler has not answered when it returns a value, that value is the answer. See Request. With
+        `decode=Order` the handler gets a TypedRequest with a `value` of that type, read with the codec of the service.
+        A request that cannot be decoded gets error 400 and is counted.
 
-        `decode=Order`: the handler gets a TypedRequest with a `value` of that type, read with the codec of the service;
-        a request that cannot be decoded is answered with error 400 and counted.
-
-        PermissionViolation when the server refuses the subscription. If it does not say so within `timeout` seconds (5
-        by default), or there is no link, it comes later: `Endpoint.error`.
+        Raises PermissionViolation if the server rejects the subscription within `timeout` seconds (5 by default). If
+        the rejection comes later, or there is no connection, it is in `Endpoint.error`.
         """
         handlers.required(handler, "the handler")
         given = {"subject": subject, "queue_group": queue_group, "metadata": metadata, "workers": workers}
@@ -109,7 +109,7 @@ class Group:
             raise InvalidName(f"endpoint subject {full!r} must have no spaces, and '>' at its end only")
         check_queue_group(group)
         checks.threads(workers, "workers")
-        resolve(timeout, None)  # a wrong one is told before anything is subscribed
+        resolve(timeout, None)  # a wrong value raises before anything is subscribed
         codec = self._service.config.codec
         handler = plain_handler(handler, codec) if decode is None else typed_handler(handler, decode, codec)
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)
@@ -120,7 +120,8 @@ class Group:
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
         """A group below this one: its prefix is appended with a dot.
 
-        `queue_group`: that of its endpoints; None (default): the one of this group, "" means none.
+        `queue_group` applies to its endpoints. None (the default) inherits the queue group of this group; "" means
+        none.
         """
         prefix = ".".join(part for part in (self._prefix, name) if part)
         if prefix and (not SUBJECT.fullmatch(prefix) or prefix.endswith(">")):
@@ -130,15 +131,15 @@ class Group:
 
 
 class Service(Group):
-    """A running service: made by `add_service`; `stop()` or the end of its `with` drains it.
+    """A running service, from `add_service`. `stop()` or the end of its `with` drains it.
 
-    `error` is what ended its connection, if that was not the application; `wait` raises it.
+    `error` is the error that ended its connection, unless the application closed it. `wait` raises it.
 
     Attributes:
         nc: The connection.
-        config: How it was made.
-        id: Its id, of this instance alone.
-        error: What ended it; None while it works.
+        config: The configuration that it was made with.
+        id: The id of this instance.
+        error: The error that ended it; None while it works.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -171,7 +172,7 @@ class Service(Group):
                     self._verbs.append(self.nc.subscribe(subject, callback=self._verb_handler(answers[verb])))
             self._engine.add_link_listener(self._on_link_event)
             self.nc.flush(timeout)
-        except BaseException:  # nobody gets this service: it must not be found either
+        except BaseException:  # no caller gets this service: it must not be found either
             self._engine.remove_link_listener(self._on_link_event)
             for verb_subscription in self._verbs:
                 self._close(verb_subscription)
@@ -185,7 +186,7 @@ class Service(Group):
         return handle
 
     def _fitting(self, answer: ServicePing) -> bytes:
-        """An answer as JSON. One that is too large goes without the data and the full errors of the endpoints."""
+        """An answer as JSON. If it is too large, it is sent without the data and the full errors of the endpoints."""
         body = msgspec.json.encode(answer)
         if len(body) <= self.nc.max_payload or not isinstance(answer, ServiceStats):
             return body
@@ -225,12 +226,12 @@ class Service(Group):
     # --- what tools ask -----------------------------------------------------------------------------------
 
     def ping(self) -> ServicePing:
-        """What PING answers: name, id and version."""
+        """The answer to PING: name, id and version."""
         config = self.config
         return ServicePing(name=config.name, id=self.id, version=config.version, metadata=dict(config.metadata))
 
     def info(self) -> ServiceInfo:
-        """What INFO answers: description and endpoints; those that the server refuses are not there."""
+        """The answer to INFO: description and endpoints, without endpoints that the server has rejected."""
         config = self.config
         with self._lock:
             endpoints = [endpoint.info() for endpoint in self._endpoints if endpoint.error is None]
@@ -244,7 +245,7 @@ class Service(Group):
         )
 
     def stats(self) -> ServiceStats:
-        """What STATS answers: the counters of every endpoint."""
+        """The answer to STATS: the counters of every endpoint."""
         config = self.config
         with self._lock:
             endpoints = list(self._endpoints)
@@ -270,13 +271,14 @@ class Service(Group):
 
     @property
     def stopped(self) -> bool:
-        """True once everything has ended; `wait` waits for it."""
+        """True once everything has ended. `wait` waits for it."""
         return self._stopped.is_set()
 
     def wait(self, timeout: Timeout = None) -> bool:
-        """Wait until the service has stopped; False when that did not happen within `timeout` seconds.
+        """Wait until the service has stopped. Returns False if that did not happen within `timeout` seconds.
 
-        Raises what ended the connection (AuthError, ConnectFailed ...), unless the application has closed it: `error`.
+        Raises the error that ended the connection (AuthError, ConnectFailed ...), unless the application has closed it.
+        See `error`.
         """
         if not self._stopped.wait(resolve(timeout, None)):
             return False
@@ -286,9 +288,9 @@ class Service(Group):
 
     @arguments
     def stop(self, timeout: Timeout = DEFAULT) -> None:
-        """Take no new requests, finish those that wait or are in work (30 s by default), then stop answering verbs.
+        """Accept no new requests, finish waiting and running ones (30 s by default), then stop answering verbs.
 
-        May be called from any thread and more than once; only the first call does the work.
+        May be called from any thread and more than once. Only the first call does the work.
         """
         with self._lock:
             first = not self._stopping
@@ -324,7 +326,7 @@ class Service(Group):
             return
         try:
             handlers.ran(on_stop(self))
-        except BaseException:  # also SystemExit: nobody would hear of the end
+        except BaseException:  # also SystemExit: no one would notice the end
             log.exception("on_stop of service %s failed", self.config.name)
 
     def _on_link_event(self, event: LinkEvent) -> None:
@@ -357,9 +359,10 @@ given(Service)
 
 @arguments
 def add_service(nc: Connection, config: ServiceConfig, *, timeout: Timeout = DEFAULT) -> Service:
-    """Start a service: it answers PING, INFO and STATS at once and serves what `add_endpoint` adds.
+    """Start a service. It answers PING, INFO and STATS immediately, and serves the endpoints that `add_endpoint` adds.
 
-    Waits up to `timeout` seconds (5 by default) until the server knows it; FlushTimeout, and then there is no service.
+    Waits up to `timeout` seconds (5 by default) until the server has its subscriptions. Otherwise it raises
+    FlushTimeout, and there is no service.
     """
     service = Service(nc, config)
     service._start(timeout)

@@ -1,4 +1,4 @@
-"""The system account's view of the servers: what they are, how they are, and a few things to do to them.
+"""The system account's view of the servers: their settings and health, and a few commands for them.
 
 from jsclient.system import SystemClient
 

@@ -28,13 +28,13 @@ _ONE: Final = "$SYS.REQ.SERVER"
 
 
 class Events:
-    """An iterator of (subject, event as a dict); see SystemClient.events. Raises BadResponse for what no server sends,
-    and goes on after it."""
+    """An iterator of (subject, event as a dict). See SystemClient.events. Raises BadResponse for a malformed event, and
+    continues after it."""
 
     def __init__(self, nc: Connection, subject: str, timeout: float | None) -> None:
         self._timeout = timeout
         self._subscription = nc.subscribe(subject)
-        nc.flush()  # what happens from here on is seen
+        nc.flush()  # events from here on are received
 
     def __iter__(self) -> Events:
         return self
@@ -57,17 +57,18 @@ class Events:
 
 
 class SystemClient:
-    """What a user of the system account may ask and do. Thread-safe; costs nothing to make.
+    """Requests and commands for a user of the system account. Thread-safe. It sends nothing until you call it.
 
-    Each question is asked of all servers (or of one, by `server`: its id or its name) and returns a Gathered: the
-    answers, the errors of single servers, and the names of servers that said nothing. It is known when the answers
-    are complete, because each server counts the servers of its cluster; there is no waiting for silence.
-    Keyword `options` go into the request as they are, such as `connections(acc="APP", state=1)`.
-    Without rights on the system account the server answers nothing: NoResponders or an empty, incomplete Gathered.
+    Each request goes to all servers, or to one server that `server` names by id or name. It returns a Gathered with the
+    answers, the errors of single servers, and the names of silent servers. Each server counts the servers of its
+    cluster, so the client recognizes a complete set of answers and returns immediately.
+
+    Keyword `options` go into the request unchanged, such as `connections(acc="APP", state=1)`. Without permissions on
+    the system account the server does not answer: you get NoResponders or an empty, incomplete Gathered.
 
     Attributes:
         nc: The connection, of a user of the system account.
-        timeout: Seconds of a call that is given none of its own.
+        timeout: Seconds for a call without its own timeout.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -88,7 +89,7 @@ class SystemClient:
     # --- asking -------------------------------------------------------------------------------------------
 
     def servers(self, *, timeout: Timeout = DEFAULT) -> Gathered[ServerStats]:
-        """Every server with its figures: CPU, memory, connections, slow consumers, JetStream.
+        """Every server with its statistics: CPU, memory, connections, slow consumers, JetStream.
 
         Raises NoResponders for a user without rights on the system account.
         """
@@ -123,7 +124,7 @@ class SystemClient:
     def ask(
         self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[AskDict]
     ) -> Gathered[dict[str, Any]]:
-        """Ask for an endpoint by its name: "VARZ", "CONNZ", "JSZ", "ROUTEZ", "LEAFZ", "GATEWAYZ", "SUBSZ", "RAFTZ" ...
+        """Request an endpoint by its name: "VARZ", "CONNZ", "JSZ", "ROUTEZ", "LEAFZ", "GATEWAYZ", "SUBSZ", "RAFTZ" ...
 
         An endpoint that a server does not have (RAFTZ on 2.9) is an error of that server, of code 503.
         """
@@ -197,7 +198,7 @@ class SystemClient:
     ) -> Gathered[JetStreamState]:
         """JSZ: JetStream of each server. `accounts=True, streams=True, consumer=True` for details.
 
-        In a cluster each replica reports its copy; `stream_leader_only=True` gives every stream once.
+        In a cluster each replica reports its copy. `stream_leader_only=True` gives every stream once.
         """
         return self._ask("JSZ", JetStreamState, server, timeout, options)
 
@@ -205,10 +206,10 @@ class SystemClient:
     def health(
         self, *, account: str = "", stream: str = "", consumer: str = "", server: str = "", timeout: Timeout = DEFAULT
     ) -> Gathered[Health]:
-        """HEALTHZ: healthy servers are answers, unhealthy ones are `errors` that say why.
+        """HEALTHZ: healthy servers are answers; unhealthy ones are `errors` with the reason.
 
-        A server before 2.10 ignores account, stream and consumer and would say "ok" for a stream that does not exist:
-        asked for one of them, it becomes an error of code 501, "unknown".
+        A server before 2.10 ignores account, stream and consumer, and answers "ok" even if the stream does not exist.
+        If you give one of these options, such a server becomes an error with code 501, "unknown".
         """
         if (stream or consumer) and not account:
             raise errors.ConfigError("name the account of the stream: health(account=..., stream=...)")
@@ -244,7 +245,7 @@ class SystemClient:
 
     @arguments
     def kick(self, cid: int, server: str, *, timeout: Timeout = DEFAULT) -> None:
-        """Cut a client off (server 2.10); a well-behaved one connects again. ServerError: there is none."""
+        """Cut a client off (server 2.10). A well-behaved one connects again. ServerError: there is none."""
         self._order(server, "KICK", {"cid": cid}, timeout)
 
     @arguments

@@ -1,4 +1,4 @@
-"""Answers of many servers to one question, and what is known about those that did not answer."""
+"""Answers of many servers to one request, and facts about servers that did not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Answer(Generic[T]):
-    """What one server said: `value`, typed, and `data`, the JSON of the endpoint with all that is in it.
+    """The answer of one server: the typed `value`, and `data`, the complete JSON of the endpoint.
 
     Attributes:
         id: Id of the server.
@@ -39,7 +39,7 @@ class Answer(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What it said, as the type of the endpoint; a dict for `ask`. Raises BadResponse for what no server says."""
+        """The answer, in the type of the endpoint; a dict for `ask`. Raises BadResponse for a malformed answer."""
         try:
             typed: T = msgspec.convert(self.data, prepared(self._kind), dec_hook=decode_hook)
         except msgspec.ValidationError as error:
@@ -56,7 +56,7 @@ class Refusal:
         name: Its name.
         code: HTTP-like number of the error.
         description: The server's text.
-        data: What it sent beside the error.
+        data: The data that it sent in addition to the error.
     """
 
     id: str
@@ -70,14 +70,14 @@ class Refusal:
 class Gathered(Sequence[Answer[T]], Generic[T]):
     """A sequence of answers, one per server.
 
-    `errors`: servers that refused. `missing`: names of servers that are known and said nothing in time.
-    `unknown`: how many more servers the cluster counts, of which not even the name is known.
+    `errors` has the servers that answered with an error. `missing` has the names of servers that did not answer in
+    time. `unknown` is the number of further servers in the cluster whose names did not arrive.
 
     Attributes:
-        answers: What came, one per server.
-        errors: Servers that refused.
-        missing: Names of servers that are known and said nothing in time.
-        unknown: Further servers that the cluster counts, of which not even the name is known.
+        answers: The answers, one per server.
+        errors: Servers that answered with an error.
+        missing: Names of servers that did not answer in time.
+        unknown: Number of further servers in the cluster whose names did not arrive.
     """
 
     answers: tuple[Answer[T], ...]
@@ -116,7 +116,7 @@ class _Route(msgspec.Struct):
 
 
 class _Known(msgspec.Struct):
-    """What a server tells of others, among its figures."""
+    """The part of a server's statistics about other servers."""
 
     active_servers: int = 1
     routes: list[_Route] | None = None
@@ -136,7 +136,7 @@ class _Error(msgspec.Struct):
 
 
 class _Envelope(msgspec.Struct):
-    """What is common to all answers. The endpoint's own JSON is `data`, or `statsz`."""
+    """The common fields of all answers. The endpoint's own JSON is in `data` or `statsz`."""
 
     server: _Server
     data: dict[str, Any] | None = None
@@ -149,10 +149,10 @@ _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def servers_known_to(statsz: dict[str, Any]) -> int:
-    """How many servers there are at least, as one of them tells.
+    """The minimum number of servers, from the statistics of one of them.
 
-    `active_servers` are those that it has heard of: to a server that has just started that may be itself alone,
-    although its routes to the others are up. Raises BadResponse for what no server sends.
+    `active_servers` counts the servers that it has heard of. A server that has just started may count only itself,
+    although its routes to the others are up. Raises BadResponse for a malformed answer.
     """
     try:
         known = msgspec.convert(statsz, prepared(_Known))
@@ -162,7 +162,7 @@ def servers_known_to(statsz: dict[str, Any]) -> int:
 
 
 def sort_answer(payload: bytes, kind: Any = dict, key: Literal["data", "statsz"] = "data") -> Answer[Any] | Refusal:
-    """An envelope as an Answer, or as the error that it carries. Raises BadResponse for what no server sends."""
+    """An envelope as an Answer, or as the error that it carries. Raises BadResponse for a malformed answer."""
     try:
         envelope = _decode_envelope(payload)
     except BAD_JSON as error:
@@ -183,7 +183,7 @@ def sort_answer(payload: bytes, kind: Any = dict, key: Literal["data", "statsz"]
 
 
 def decode_event(payload: bytes) -> dict[str, Any]:
-    """Raises BadResponse for what no server sends."""
+    """Raises BadResponse for a malformed event."""
     try:
         return _decode_object(payload)
     except BAD_JSON as error:

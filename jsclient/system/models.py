@@ -1,6 +1,6 @@
-"""What servers say of themselves, typed: the fields that stand in every version from 2.9 on, or have a default.
+"""Typed answers of servers: the fields that exist in every version from 2.9 on, or have a default.
 
-What a server says beside them stands in `Answer.data`.
+All other fields of an answer are in `Answer.data`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jsclient.jetstream.api.model_base import Duration, Timestamp, Wire
 from jsclient.jetstream.api.models_cluster import PeerInfo
 
 _UNLIMITED: Final = 1 << 63
-"""Servers before 2.11 write 2 to the power of 64, less one, where nothing is reserved."""
+"""Servers before 2.11 write 2 to the power of 64, less one, if nothing is reserved."""
 
 
 class ApiCounts(msgspec.Struct, kw_only=True, frozen=True):
@@ -34,13 +34,13 @@ class ApiCounts(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class JetStreamUse(msgspec.Struct, kw_only=True):
-    """What JetStream takes of a server.
+    """The resources of a server that JetStream uses.
 
     Attributes:
         memory: Bytes of streams in memory.
         storage: Bytes of streams on disk.
-        reserved_memory: Bytes of memory that streams and accounts have reserved; None: without limit.
-        reserved_storage: Bytes on disk that they have reserved; None: without limit.
+        reserved_memory: Bytes of memory that streams and accounts have reserved; None means without limit.
+        reserved_storage: Bytes on disk that they have reserved; None means without limit.
         accounts: Accounts with JetStream.
         ha_assets: Streams and consumers with replicas.
         api: Its API.
@@ -62,7 +62,7 @@ class JetStreamUse(msgspec.Struct, kw_only=True):
 
 
 class JetStreamLimits(msgspec.Struct, kw_only=True, frozen=True):
-    """What JetStream may take of a server.
+    """The resources of a server that JetStream may use.
 
     Attributes:
         max_memory: Bytes of memory.
@@ -70,10 +70,10 @@ class JetStreamLimits(msgspec.Struct, kw_only=True, frozen=True):
         store_dir: Folder of the streams.
         domain: JetStream domain; "" without.
         sync_interval: Seconds between two fsync.
-        sync_always: It calls fsync after every write.
+        sync_always: True if it calls fsync after every write.
         compress_ok: Streams may be compressed.
-        unique_tag: Prefix of tags of which the replicas of a stream must have different ones.
-        strict: It refuses requests with unknown fields.
+        unique_tag: Prefix of tags; the replicas of a stream must have different tags with it.
+        strict: True if it rejects requests with unknown fields.
     """
 
     max_memory: int = 0
@@ -104,7 +104,7 @@ class MetaSnapshot(Wire, kw_only=True, frozen=True):
 
 
 class MetaGroup(msgspec.Struct, kw_only=True, frozen=True):
-    """The group of servers that knows where everything is.
+    """The group of servers that assigns all streams and consumers.
 
     Attributes:
         name: Name of the cluster.
@@ -134,11 +134,11 @@ class MetaGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class JetStreamPart(msgspec.Struct, kw_only=True, frozen=True):
-    """JetStream within the figures of a server.
+    """JetStream within the statistics of a server.
 
     Attributes:
-        config: What it may take.
-        stats: What it takes.
+        config: The resources that it may use.
+        stats: The resources that it uses.
         meta: The meta group; None outside of a cluster.
         limits: Limits of requests, with the server's names.
     """
@@ -188,37 +188,37 @@ class SubscriptionDetail(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ClientConnection(msgspec.Struct, kw_only=True, frozen=True):
-    """One client of a server. Its JWT, which may be a password by itself, stands only in `Answer.data`.
+    """One client of a server. Its JWT, which may serve as a password, is only in `Answer.data`.
 
     Attributes:
-        cid: Its number on this server: what `kick` takes.
-        kind: Client, or what else.
+        cid: Its number on this server; pass it to `kick`.
+        kind: Client, or another kind of connection.
         type: nats, mqtt or websocket.
         ip: Its address.
         port: Its port.
-        start: When it connected.
-        last_activity: When it was last heard of, or sent to.
-        stop: When it was closed; None while it is open.
-        reason: Why it was closed.
+        start: Time at which it connected.
+        last_activity: Time at which it was last heard of, or sent to.
+        stop: Time at which it was closed; None while it is open.
+        reason: The reason for which it was closed.
         rtt: Round trip, such as 210µs; "" when it was not measured yet.
-        uptime: How long it was connected, such as 3h2m1s.
-        idle: How long nothing has happened.
+        uptime: Time for which it was connected, such as 3h2m1s.
+        idle: Time without any activity.
         pending_bytes: Bytes that wait for it.
         in_msgs: Messages that it has sent.
         out_msgs: Messages that it was sent.
-        in_bytes: Bytes of what it has sent.
-        out_bytes: Bytes of what it was sent.
+        in_bytes: Bytes that it has sent.
+        out_bytes: Bytes that it was sent.
         subscriptions: Its subscriptions.
         name: The name that it gave itself.
         lang: Its client library.
-        version: Version of that.
+        version: Version of the client library.
         account: Its account; asked for with `auth=True`.
         authorized_user: Its user; asked for with `auth=True`.
         tls_version: TLS of its link; "" without.
-        stalls: How often the server has slowed it down because it published too fast.
+        stalls: Number of times that the server has slowed it down because it published too fast.
         tls_cipher_suite: Cipher of its link; "" without TLS.
         tls_peer_certs: Certificates that it has shown; asked for with `auth=True`.
-        tls_first: TLS began before INFO.
+        tls_first: True if TLS began before INFO.
         subscriptions_list: Subjects of its subscriptions; asked for with `subscriptions=True`.
         subscriptions_list_detail: The same with more; asked for with `subscriptions_detail=True`.
         issuer_key: Public key that has signed its JWT; asked for with `auth=True`.
@@ -269,11 +269,11 @@ class Connections(msgspec.Struct, kw_only=True, frozen=True):
     """Clients of a server (CONNZ).
 
     Attributes:
-        connections: Some of them, from `offset` on, `limit` at the most.
-        num_connections: How many stand here.
-        total: How many there are.
-        offset: How many were left out before these.
-        limit: How many one answer has at the most.
+        connections: Some of them, from `offset` on, at most `limit`.
+        num_connections: Number of connections in this answer.
+        total: Number of connections in all.
+        offset: Number of connections that were skipped before these.
+        limit: Largest number of connections in one answer.
     """
 
     connections: list[ClientConnection] = []
@@ -287,8 +287,8 @@ class JetStreamState(JetStreamUse, kw_only=True):
     """JetStream of a server (JSZ).
 
     Attributes:
-        disabled: It is off.
-        config: What it may take.
+        disabled: True if it is off.
+        config: The resources that it may use.
         streams: Streams with a copy here.
         consumers: Consumers with a copy here.
         messages: Messages of those streams.
@@ -299,8 +299,8 @@ class JetStreamState(JetStreamUse, kw_only=True):
         streams_leader: Streams that this server leads.
         consumers_leader: Consumers that this server leads.
         total: Accounts, of which `account_details` has a part.
-        account_details: With `accounts=True`: the server's JSON of each account, its streams and consumers as they
-            were asked for.
+        account_details: With `accounts=True`, the server's JSON of each account, with the requested streams and
+            consumers.
 
     It also has the fields of `JetStreamUse`.
     """
@@ -321,12 +321,12 @@ class JetStreamState(JetStreamUse, kw_only=True):
 
 
 class Health(msgspec.Struct, kw_only=True, frozen=True):
-    """Whether a server works (HEALTHZ).
+    """The health of a server (HEALTHZ).
 
     Attributes:
-        status: "ok", or what is wrong.
-        status_code: 200, or an HTTP-like number of what is wrong.
-        error: What is wrong, in words.
+        status: "ok", or the fault.
+        status_code: 200, or an HTTP-like number of the fault.
+        error: The fault in words.
         errors: Each fault, with the server's names; asked for with `details=True`.
     """
 

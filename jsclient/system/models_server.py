@@ -1,4 +1,4 @@
-"""A server as a whole, typed: its settings and what it counts."""
+"""A server as a whole, typed: its settings and counters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Traffic(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LinkCounts(msgspec.Struct, kw_only=True, frozen=True):
-    """Links that a server has closed since it started, by what was at the other end.
+    """Links that a server has closed since it started, by the kind of the other end.
 
     Attributes:
         clients: Clients.
@@ -113,7 +113,7 @@ class ServerStats(msgspec.Struct, kw_only=True, frozen=True):
         received: Messages from clients.
         slow_consumers: Clients that it has cut off since it started because they read too slowly.
         active_servers: Servers that it knows of, itself among them.
-        jetstream: JetStream; None where it is off.
+        jetstream: JetStream; None if it is off.
         sent_to_clients: The part of `sent` that went to clients.
         received_from_clients: The part of `received` that came from clients.
         routes: Its links to other servers of its cluster.
@@ -152,7 +152,7 @@ class ServerStats(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Variables(msgspec.Struct, kw_only=True, frozen=True):
-    """Settings and figures of a server (VARZ).
+    """Settings and statistics of a server (VARZ).
 
     Attributes:
         server_id: Its id.
@@ -161,7 +161,7 @@ class Variables(msgspec.Struct, kw_only=True, frozen=True):
         go: The Go that it was built with.
         host: Address on which it listens for clients.
         port: Port on which it does.
-        max_connections: Clients that it takes.
+        max_connections: The most clients that it accepts.
         max_payload: Bytes of the largest message.
         max_pending: Bytes that may wait for one client before it is cut off.
         start: When it started.
@@ -178,8 +178,8 @@ class Variables(msgspec.Struct, kw_only=True, frozen=True):
         leafnodes: Leaf nodes.
         in_msgs: Messages that clients have sent to it.
         out_msgs: Messages that it has sent to clients.
-        in_bytes: Bytes of what clients have sent.
-        out_bytes: Bytes of what it has sent.
+        in_bytes: Bytes that clients have sent.
+        out_bytes: Bytes that it has sent.
         slow_consumers: Clients that it has cut off because they read too slowly.
         subscriptions: Subscriptions.
         jetstream: JetStream.

@@ -1,4 +1,4 @@
-"""What the endpoints of the system account may be asked for: keyword arguments by their names on the wire."""
+"""Options of the endpoints of the system account: keyword arguments by their names on the wire."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ConnectionOrder = Literal[
     "reason",
     "rtt",
 ]
-"""By what CONNZ sorts; all but "cid" have the largest first."""
+"""The orders of CONNZ. All but "cid" have the largest first."""
 
 
 class ServersDict(TypedDict, total=False):
-    """Which servers answer: all endpoints take these.
+    """Options of all endpoints that select the servers that answer.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         server_name: Only the server of this name.
@@ -34,7 +34,7 @@ class ServersDict(TypedDict, total=False):
         host: Only servers that listen on this host.
         tags: Only servers with all of these tags.
         domain: Only servers of this JetStream domain.
-        exact_match: True: names are whole; otherwise a part of a name is enough.
+        exact_match: True means that names must match completely; otherwise a part of a name is enough.
     """
 
     server_name: str
@@ -46,23 +46,23 @@ class ServersDict(TypedDict, total=False):
 
 
 class ConnectionsDict(ServersDict, total=False):
-    """Those of CONNZ: `SystemClient.connections`. `state`: 0 open, 1 closed, 2 all.
+    """The options of CONNZ: `SystemClient.connections`. For `state`, 0 means open, 1 closed, 2 all.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        sort: The order; by default that of the numbers.
+        sort: The order; by default by number.
         auth: With the users.
         subscriptions: With the subjects of the subscriptions.
-        subscriptions_detail: With what is known of each subscription.
-        offset: How many to pass over.
-        limit: At most so many in an answer.
+        subscriptions_detail: With details of each subscription.
+        offset: Number of entries to skip.
+        limit: Largest number of entries in an answer.
         cid: Only the connection of this number.
-        mqtt_client: Only that of this MQTT client.
-        state: 0: open ones (default), 1: closed ones, 2: all.
-        user: Only those of this user.
-        acc: Only those of this account.
-        filter_subject: Only those with a subscription on this subject.
+        mqtt_client: Only the connection of this MQTT client.
+        state: 0 means open connections (default), 1 closed ones, and 2 all.
+        user: Only connections of this user.
+        acc: Only connections of this account.
+        filter_subject: Only connections with a subscription on this subject.
 
     It also has the fields of `ServersDict`.
     """
@@ -82,9 +82,9 @@ class ConnectionsDict(ServersDict, total=False):
 
 
 class JetStreamUseDict(ServersDict, total=False):
-    """Those of JSZ: `SystemClient.jetstream`.
+    """The options of JSZ: `SystemClient.jetstream`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         account: Only this account.
@@ -96,8 +96,8 @@ class JetStreamUseDict(ServersDict, total=False):
         leader_only: Only the leader of the meta group answers.
         stream_leader_only: Only streams that the server leads.
         raft: With the state of their Raft groups.
-        offset: How many to pass over.
-        limit: At most so many in an answer.
+        offset: Number of entries to skip.
+        limit: Largest number of entries in an answer.
 
     It also has the fields of `ServersDict`.
     """
@@ -116,18 +116,18 @@ class JetStreamUseDict(ServersDict, total=False):
 
 
 class AskDict(ConnectionsDict, JetStreamUseDict, total=False):
-    """Those of all endpoints: `SystemClient.ask`.
+    """The options of all endpoints: `SystemClient.ask`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        details: With details, where an endpoint has more.
-        test: A subject: whether anything is subscribed that would get it.
-        name: The name that an endpoint asks for, such as that of a gateway.
+        details: With details, if an endpoint has more.
+        test: A subject to test: the answer tells if a subscription would get it.
+        name: The name that an endpoint needs, such as a gateway's name.
         account_name: The account of an outgoing gateway.
-        include_unused: With what nobody uses.
-        all: With all of what is otherwise left out.
-        threshold: Only what lies above it.
+        include_unused: With unused entries.
+        all: With everything that is left out otherwise.
+        threshold: Only values above it.
         group: Only this Raft group.
 
     It also has the fields of `ConnectionsDict`, `JetStreamUseDict`.

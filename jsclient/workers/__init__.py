@@ -1,4 +1,4 @@
-"""Threaded worker services on JetStream: a pool, its acks, retries, dead letters and its end.
+"""Threaded worker services on JetStream: a pool, its acks, retries, dead letters and shutdown.
 
 def handle(message):
     process(message.data)                # returns: ack; raises: again later; Reject: never again

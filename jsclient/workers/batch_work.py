@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class BatchWork:
-    """How one worker of such a pool gathers messages and has them handled.
+    """Gathers messages for one worker of such a pool and has them handled.
 
-    `batch`: how many at most, and for how many seconds after the first.
+    `batch` is the most messages of a batch, and the seconds to wait after the first one.
     """
 
     def __init__(self, pool: PoolCore, batch: tuple[int, float]) -> None:
@@ -37,7 +37,7 @@ class BatchWork:
                 self._add_to(worker, batch, message)
                 self._gather(worker, batch, Deadline(self._seconds))
             except errors.JsClientError:
-                pass  # stopped, closed or deleted: handle what is in hand, the next take says it again
+                pass  # stopped, closed or deleted: handle the messages in this batch, the next take raises again
             if batch and pool.connection.closed:
                 pool.messages.not_started(batch)
             elif batch:

@@ -1,4 +1,4 @@
-"""The threads of a WorkerPool: they take messages, run the handler, and see to acks, retries and the end."""
+"""The threads of a WorkerPool: they receive messages, run the handler, and care for acks, retries and shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log: logging.Logger = logging.getLogger("jsclient.workers")
 
 
 class PoolCore(Core):
-    """The work of a WorkerPool; programs see the WorkerPool."""
+    """The work of a WorkerPool. Programs see the WorkerPool."""
 
     stopping: bool
     taken_from: Consumer[Any] | None
@@ -67,8 +67,8 @@ class PoolCore(Core):
         self._running = len(self.workers)
         unit = self.options.batch[0] if self.options.batch else 1
         first = min(len(self.workers) * unit, waits.max_batch or UNLIMITED_BATCH)
-        # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. Memory is
-        # bounded by what may be prefetched, see Prefetch.
+        # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. The prefetch
+        # bounds the memory, see Prefetch.
         window: dict[str, Any] = {"max_messages": first, "max_bytes": 0, "threshold_messages": 1}
         window |= {"group": self.options.group, "on_error": self.reported}
         self.messages: PoolMessages = PoolMessages(consumer, **window)
@@ -262,7 +262,7 @@ class PoolCore(Core):
         return count
 
     def count_of(self, message: JetStreamMsg) -> int:
-        """The deliveries of the message; 1, the least, if that is not known."""
+        """The deliveries of the message; 1 if the number is unknown."""
         try:
             count = max(message.num_delivered, 1)
         except errors.NotJetStreamMessage:

@@ -33,7 +33,7 @@ class _Server(ThreadingHTTPServer):
         except (
             NoThread,
             MemoryError,
-        ):  # no thread for it: a probe has to be answered all the same, one after the other
+        ):  # no thread for it: answer the probe here, one at a time
             self.process_request_thread(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -41,7 +41,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class Endpoint:
-    """Serves on `address` (host:port, or a port on all interfaces) from a thread of its own until `close`."""
+    """Serves on `address` (host:port, or a port on all interfaces) from a separate thread until `close`."""
 
     def __init__(self, supervisor: Supervisor, address: str) -> None:
         host, _, port = address.rpartition(":")

@@ -32,7 +32,7 @@ class History:
         self._lock = waiting.new_lock()
 
     def note(self, message: JetStreamMsg, error: BaseException) -> Known:
-        """Count a try that ended in `error`; returns all tries of the message so far."""
+        """Count a try that ended in `error`. Returns all tries of the message so far."""
         key = key_of(message)
         with self._lock:
             failed, asked = self._known.pop(key, Known())
@@ -58,7 +58,7 @@ class History:
 
 
 def key_of(message: JetStreamMsg) -> Any:
-    """The same for all deliveries of a message; a message of a re-created stream has another one."""
+    """The same for all deliveries of a message. A message of a re-created stream has another one."""
     try:
         return message.stream_seq, message.metadata.timestamp_ns
     except errors.NotJetStreamMessage:

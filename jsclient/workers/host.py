@@ -66,7 +66,7 @@ class Core(Taker):
         return self.taken_from
 
     def note_end(self, error: BaseException) -> bool:
-        """Keep the first error, which ended the pool; returns True for that one."""
+        """Keep the first error, which ended the pool. Returns True for that one."""
         with self._error_lock:
             first = self.error is None
             self.error = self.error or error
@@ -91,7 +91,7 @@ class Core(Taker):
         self.engine.run_callback(self.event, "hung", held.hung, None, seconds)
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
-        """Call `on_event`; what it raises is logged."""
+        """Call `on_event` and log its exceptions."""
         if self.options.on_event is not None:
             tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
 
@@ -109,7 +109,7 @@ class Core(Taker):
         raise NotImplementedError
 
     def report(self, finished: bool, running: list[JetStreamMsg], given_back: int) -> StopReport:
-        """The result of a stop; `running` are the messages that it cuts off."""
+        """The result of a stop. `running` are the messages that it cuts off."""
         for message in running:
             self.event("cut off", message)
         return StopReport(finished, tuple(running), given_back)
@@ -136,7 +136,7 @@ class Pool:
 
     @property
     def consumer(self) -> Consumer[Any]:
-        """The consumer of the messages; a member of a group raises ConfigError before it has joined."""
+        """The consumer of the messages. A member of a group raises ConfigError before it has joined."""
         return self._core.consumer
 
     @property
@@ -177,20 +177,22 @@ class Pool:
 
     @arguments
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
-        """Start no more handlers, give back what was not started, and wait (25 s by default) for those that run.
+        """Start no more handlers, return unstarted messages to the server, and wait (25 s by default) for running
+        handlers.
 
-        Never raises for a handler that does not end: the report names what was cut off. `wait=False` returns None
-        immediately: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns. In a
-        forked child it raises ForkedConnection, as nobody there knows how the parent's handlers ended.
+        Never raises for a handler that does not end: the report names the messages that were cut off. `wait=False`
+        returns None immediately: safe in signal handlers; so does a call inside a handler. Acks are flushed before it
+        returns. In a forked child it raises ForkedConnection, because the child cannot find out how the parent's
+        handlers ended.
         """
         return self._core.stop(timeout, wait)
 
     @arguments
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
-        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread.
+        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop. Call it in the main thread.
 
-        While it stops, further signals change nothing; the third SIGINT raises KeyboardInterrupt. Raises what ended
-        the pool, as `wait` does, if that was not the application.
+        While it stops, further signals change nothing. The third SIGINT raises KeyboardInterrupt. Raises the error that
+        ended the pool, as `wait` does, unless the application ended it.
         """
         with StopSignals() as signals:
             signals.wait(self._core.ended)

@@ -1,8 +1,8 @@
-"""Order by key: which message may be handled next. Pure: no thread, no clock, no socket; the caller locks.
+"""Order by key: selects the message that may be handled next. Pure: no thread, no clock, no socket; the caller locks.
 
 A key is *busy* while a worker handles one of its messages, and *parked* while a failed one waits for its next try.
-Messages of a busy or parked key queue up behind it in stream order. Because a worker that is done with a message goes
-on with the next one of the same key, nothing that may run ever waits for a worker that is not coming.
+Messages of a busy or parked key queue up behind it in stream order. A worker that is done with a message continues with
+the next one of the same key. So no message that may run is left without a worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class KeyedQueue:
         self._order = itertools.count()
 
     def admit(self, key: Hashable, message: Any) -> bool:
-        """A message has come. True: its key is free, handle it now (it is busy from here on); False: it was queued."""
+        """A message has arrived. True: its key is free, so handle it now (the key is busy from here on). False if it
+        was queued.
+        """
         queue = self._waiting.get(key)
         if queue is None:
             self._waiting[key] = deque()
@@ -55,7 +57,7 @@ class KeyedQueue:
         return self._parked[0][0] if self._parked else None
 
     def recall(self) -> list[Any]:
-        """Take back everything that waits, and free the keys of parked messages; busy keys stay busy."""
+        """Take back everything that waits, and free the keys of parked messages. Busy keys stay busy."""
         rest = [message for _, _, _, message in self._parked]
         for queue in self._waiting.values():
             rest += queue

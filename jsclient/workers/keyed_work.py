@@ -1,4 +1,4 @@
-"""The work of a pool that keeps order by key: which worker takes, which message is next, what waits behind it."""
+"""The work of a pool that keeps order by key: the receiving worker, the next message, and those waiting behind it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LOOK: Final = 0.25
 LOOK_TIMEOUT: Final = 2.0
 
 LONGEST_HOLD: Final = 60.0
-"""Seconds that a hold waits for a late entry of the consumer's back-off; for the first it waits as long as it takes."""
+"""Seconds that a hold waits for a late entry of the consumer's back-off. For the first it waits as long as it takes."""
 HOLD_MARGIN: Final = 2.0
 
 
 class KeyedWork:
-    """What the workers of a pool share where order is kept by key; nothing is in it where it is not.
+    """State that the workers of a pool share to keep order by key. Without such an order it stays empty.
 
-    `ack_waits`: after how many seconds the server delivers again what is not acked, per delivery.
+    `ack_waits` has, per delivery, the seconds after which the server redelivers an unacked message.
     """
 
     def __init__(self, pool: PoolCore, ack_waits: Sequence[float]) -> None:
@@ -41,7 +41,7 @@ class KeyedWork:
         self._hung: set[Any] = set()  # keys with a handler that has run too long
         self._taking = False
         self._ready = waiting.new_condition()
-        self._again = max(ack_waits[0], min(max(ack_waits), LONGEST_HOLD))  # by then a lost delivery has come again
+        self._again = max(ack_waits[0], min(max(ack_waits), LONGEST_HOLD))  # by then a lost delivery was redelivered
         self._interruptions = 0
         self._held_since = 0.0
         self._next_look = 0.0
@@ -58,21 +58,21 @@ class KeyedWork:
             self._ready.notify_all()
 
     def held(self) -> Iterator[Held]:
-        """Everything in hand, handled or waiting."""
+        """All messages that the pool holds, running or waiting."""
         if not self._order.items:
             return iter(())
         with self._ready:
             return iter([item.held for item in self._order.items.values()])
 
     def clear(self) -> list[JetStreamMsg]:
-        """Give up everything that waits; returns it."""
+        """Give up everything that waits. Returns it."""
         with self._ready:
             rest = self._order.give_up()
             self._ready.notify_all()
         return [item.message for item in sorted(rest, key=lambda item: item.sequence)]
 
     def hung(self, key: Any) -> None:
-        """A handler has run too long: others may have its message, and what waits behind it, too."""
+        """A handler has run too long: other processes may have its message, and the messages that wait behind it."""
         with self._ready:
             self._hung.add(key)
             for item in self._order.waiting():
@@ -82,7 +82,7 @@ class KeyedWork:
     # --- one worker -------------------------------------------------------------------------------------
 
     def work(self, worker: Worker) -> None:
-        """One worker at a time takes from the server, so that a key's messages are queued in stream order."""
+        """One worker at a time takes messages from the server, to queue a key's messages in stream order."""
         pool = self._pool
         while not pool.stopping:
             item = self._next(worker)
@@ -122,7 +122,7 @@ class KeyedWork:
         return None
 
     def _begin(self, worker: Worker, now: float) -> Item | None:
-        """A message that may be started, as that of this worker; the caller has the lock."""
+        """A message that may be started, assigned to this worker. The caller has the lock."""
         item = self._order.next(now)
         if item is None:
             return None
@@ -170,13 +170,14 @@ class KeyedWork:
             meta = message.metadata
             item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
         except errors.NotJetStreamMessage:
-            # An account import rewrote the ack subject: what tells it apart is the object, and gaps are not seen.
+            # An account import rewrote the ack subject. Only the object identifies the message, and the pool notices no
+            # gaps.
             item = Item(message, -id(message), (self._order.last or 0) + 1)
         item.held = held
         return item
 
     def _done_before(self, item: Item) -> None:
-        """It was handled here. When the server counts its deliveries from 1 anew, the consumer was reset on purpose."""
+        """It was handled here. If the server counts its deliveries from 1 again, the consumer was reset on purpose."""
         if deliveries_of(item.message) == 1:
             with self._ready:
                 self._order.admit_again(item)
@@ -191,7 +192,7 @@ class KeyedWork:
             self._order.finished(item, again=True)
 
     def _handle(self, worker: Worker, item: Item) -> Item | None:
-        """Handle one message; returns the next one, if any may be started."""
+        """Handle one message. Returns the next one, if any may be started."""
         pool, held = self._pool, item.held
         deliveries = pool.deliveries(worker, item.message)
         held.started = time.monotonic()
@@ -219,11 +220,11 @@ class KeyedWork:
 
     def _begin_hold(self) -> None:
         self._held_since = self._next_look = time.monotonic()
-        # No more than usual: what is not taken is not in the way of what the server delivers again.
+        # Take no more than usual. Messages that stay on the server leave room for its redeliveries.
         self._room = self._order.backlog + self._pool.options.threads
 
     def _look_in_time(self) -> float:
-        """Ask the server, if it is time, whether deliveries are missing; returns the seconds until the next look."""
+        """Ask the server, if it is time, whether deliveries are missing. Returns the seconds until the next look."""
         now = time.monotonic()
         if now < self._next_look:
             return self._next_look - now
@@ -241,7 +242,7 @@ class KeyedWork:
         return LOOK
 
     def _state(self) -> tuple[int, int]:
-        """(deliveries that are not acked, number of the last one), -1 where they cannot be asked for."""
+        """(unacked deliveries, number of the last one); -1 for both if the server cannot be queried."""
         try:
             info = self._pool.consumer.info(timeout=LOOK_TIMEOUT)
         except errors.JsClientError as error:

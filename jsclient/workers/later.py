@@ -1,8 +1,9 @@
 """Retries by message schedules (nats-server 2.12): a message that has to wait long is stored again, for later.
 
-A delayed nak keeps its message on the consumer's list of unacknowledged ones all the time: with `max_ack_pending` of
-them nothing else comes. A schedule frees that place at once, and lives through everything but the loss of the stream.
-The message that comes later is a new one, at the end of the queue: that is why keyed pools do without.
+A delayed nak keeps its message on the consumer's list of unacknowledged messages. Once `max_ack_pending` of them wait
+there, the server delivers no others. A schedule frees that place immediately, and survives everything except the loss
+of the stream. The message that arrives later is a new one, at the end of the queue. For this reason keyed pools do not
+use schedules.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ log: logging.Logger = logging.getLogger("jsclient.workers")
 
 ATTEMPT: Final = "Retry-Attempt"
 ASKED: Final = "Retry-Count"
-"""How often handlers have raised Retry, which is not a failed attempt."""
+"""Number of times that handlers have raised Retry, which is not a failed attempt."""
 FIRST_SEQUENCE: Final = "Retry-First-Sequence"
 COUNTED: Final = (ATTEMPT, ASKED, FIRST_SEQUENCE)
-"""Headers that are about earlier tries: a replay begins without them."""
+"""Headers about earlier tries. A replay begins without them."""
 RETRY: Final = "retry"
-"""In the place of a consumer, in the ids of what is stored for later."""
+"""Stands for the consumer in the ids of messages that are stored for later."""
 SINCE: Final = (2, 12)
 
 
 def usable(consumer: Consumer, prefix: str) -> bool:
-    """Whether the stream keeps schedules under `prefix`; False where delayed naks have to do.
+    """True if the stream keeps schedules under `prefix`; False if the pool must use delayed naks instead.
 
-    Raises ConfigError where a retry would go wrong: to handlers at once, or to the handlers of others.
+    Raises ConfigError if a retry would go wrong: to handlers immediately, or to handlers of other consumers.
     """
     js = consumer.js
     if js.capabilities.at_least(SINCE) is not True:
@@ -73,10 +74,10 @@ def _number(message: JetStreamMsg, name: str) -> int:
 
 
 def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, tries: Known) -> None:
-    """Store the message for later and wait for the PubAck; raises what `publish` raises.
+    """Store the message for later and wait for the PubAck. Raises the errors of `publish`.
 
     Stored twice, because the ack of the original was lost, it is one (within the duplicate window of the stream): its
-    id is made of this message. Raises PublishUnknown if the stream has seen the id and stored something else as it.
+    id is made of this message. Raises PublishUnknown if the stream has seen the id and stored another message under it.
     """
     js, meta = consumer.js, message.metadata
     first = _header(message, FIRST_SEQUENCE)

@@ -1,4 +1,4 @@
-"""Dead letters as a tool: list, count, replay, purge and export what worker pools have given up.
+"""Dead letters as a tool: list, count, replay, purge and export messages that worker pools have given up.
 
 from jsclient.workers import DeadLetters
 
@@ -43,27 +43,27 @@ ALL: Final = ">"
 
 @attrs.frozen
 class Letter:
-    """A message that was given up, and why.
+    """A message that was given up, and the reason.
 
-    `seq` is its sequence in the stream of letters. `headers` are those of the original (its `Nats-` headers, such as
-    id and TTL, were dropped when it became a letter). `lost`: the original was gone before it could be stored, so
-    there is no payload. `replays`: how often it was replayed before it died again.
+    `seq` is its sequence in the stream of letters. `headers` are the headers of the original (its `Nats-` headers, such
+    as id and TTL, were dropped when it became a letter). `lost` means that the original was gone before it could be
+    stored, so there is no payload. `replays` counts its replays before it died again.
 
     Attributes:
         seq: Its sequence in the stream of letters.
         subject: Its subject there.
-        reason: Why it was given up.
-        original_subject: Where the message was published.
+        reason: The reason for which it was given up.
+        original_subject: The subject under which the message was published.
         stream: The stream it came from.
         consumer: The consumer that delivered it.
         stream_seq: Its sequence in that stream.
-        deliveries: How often it was delivered; 0: not known.
-        sent: When the message was stored first (UTC).
-        died: When it was given up (UTC).
+        deliveries: Number of its deliveries; 0 means unknown.
+        sent: Time at which the message was stored first (UTC).
+        died: Time at which it was given up (UTC).
         data: The payload.
-        headers: The headers of the message, without those of the server.
-        lost: The message was gone before it could be stored here: there is no payload.
-        replays: How often it was replayed before it died again.
+        headers: The headers of the message, without the server's headers.
+        lost: True if the message was gone before it could be stored here, so there is no payload.
+        replays: Number of its replays before it died again.
     """
 
     seq: int
@@ -87,7 +87,7 @@ class Letter:
         return self.reason.partition(":")[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; payloads that are not UTF-8 stay bytes."""
+        """Plain values, for JSON. Payloads that are not UTF-8 stay bytes."""
         plain = attrs.asdict(self, recurse=False)
         plain["headers"] = self.headers.to_dict() or None
         plain["sent"] = self.sent.isoformat() if self.sent else None
@@ -97,24 +97,24 @@ class Letter:
 
 @attrs.frozen
 class Replay:
-    """What `replay_all` did. `failed`: (letter, error); these letters are still there."""
+    """The result of `replay_all`. `failed` has pairs (letter, error). These letters are still stored."""
 
     replayed: int
     """Letters that were published again and removed."""
     failed: tuple[tuple[Letter, Exception], ...]
-    """Letters that were not, each with the error; they are still there."""
+    """Letters that were not, each with the error. They are still there."""
 
 
 class FiltersDict(TypedDict, total=False):
-    """Which letters: the keyword arguments of `DeadLetters.list`.
+    """Filters for letters: the keyword arguments of `DeadLetters.list`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        stream: The stream that they came from; default None: any.
-        consumer: The consumer that gave them up; default None: any.
-        reason: A regular expression that is found in the reason; default None: any.
-        since: Died at that time or later (with a time zone); default None: whenever.
+        stream: The stream that they came from; by default (None) any.
+        consumer: The consumer that gave them up; by default (None) any.
+        reason: A regular expression that must match in the reason; by default (None) any.
+        since: Given up at that time or later (with a time zone); by default (None) at any time.
     """
 
     stream: str | None
@@ -124,12 +124,12 @@ class FiltersDict(TypedDict, total=False):
 
 
 class LettersDict(FiltersDict, total=False):
-    """The same, and how many at most.
+    """The same filters, and a limit.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        limit: At most so many; default None: all.
+        limit: The most letters; by default (None) all.
 
     It also has the fields of `FiltersDict`.
     """
@@ -138,20 +138,20 @@ class LettersDict(FiltersDict, total=False):
 
 
 class DeadLetters:
-    """The letters in a stream; thread-safe. Reads stored messages, never through a consumer.
+    """The letters in a stream. Thread-safe. It reads stored messages, never through a consumer.
 
-    `subject` narrows it to letters on some subjects (wildcards are allowed); the default takes all of the stream.
-    A stored message without any `Dead-Letter-` header is not a letter: it is neither listed nor purged.
+    `subject` limits it to letters on some subjects (wildcards are allowed). By default it has all letters of the
+    stream. A stored message without any `Dead-Letter-` header is not a letter, so it is never listed or purged.
 
-    A replay is not told apart from any other message by the server: in a work queue it comes last, so order by key is
-    not kept, and the original's own message id and TTL are gone.
+    For the server, a replay is a message like any other. In a work queue it comes last, which breaks the order by key.
+    The original's own message id and TTL are gone.
 
-    A `timeout` bounds the whole call (not the time that the application takes between two letters); without one each
-    request of it has the timeout of its kind.
+    A `timeout` bounds the whole call, without the time that the application takes between two letters. Without a
+    `timeout`, each request of the call has the timeout of its kind.
 
     Attributes:
         stream_name: The stream that holds them.
-        subject: Only letters on it; `>` for all of the stream.
+        subject: Only letters on this subject; `>` for all of the stream.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -185,8 +185,8 @@ class DeadLetters:
     ) -> Iterator[Letter]:
         """Letters, oldest first, as they are read.
 
-        `stream` and `consumer`: where they came from. `reason`: a regular expression that is found in it. `since`: died
-        at that time or later. `limit`: at most so many.
+        `stream` and `consumer` select their origin. `reason` is a regular expression that must match in the reason.
+        `since` selects letters that died at that time or later. `limit` is the most letters.
         """
         given = {"stream": stream, "consumer": consumer, "reason": reason, "since": since, "limit": limit}
         declared.check(LettersDict, given)
@@ -208,7 +208,7 @@ class DeadLetters:
         return self._list(fits, limit, Patience(timeout, self._js.api.timeout))
 
     def _list(self, fits: Callable[[Letter], bool], limit: int | None, patience: Patience) -> Iterator[Letter]:
-        # What comes later is not part of this list.
+        # Later letters are not part of this list.
         last = self._stream.info(timeout=patience.deadline()).state.last_seq
         seq, found = 1, 0
         while seq <= last and (limit is None or found < limit):
@@ -245,9 +245,10 @@ class DeadLetters:
     def replay(self, letter: Letter | int, *, to: str | None = None, timeout: Timeout = DEFAULT) -> PubAck:
         """Publish a letter again, to its original subject or `to`, and remove it when that is stored.
 
-        The message id is made of domain, stream, sequence and time of the letter: what a crash between the two steps
-        repeats within the duplicate window of the target is stored once. Raises what `publish` raises, and
-        PublishUnknown if the target knows the id but has removed the message. The letter is then still there.
+        The message id is made of domain, stream, sequence and time of the letter. So if a crash between the two steps
+        repeats the replay within the target's duplicate window, the message is stored once. Raises the errors of
+        `publish`, and PublishUnknown if the target knows the id but has removed the message. The letter then stays
+        stored.
         """
         timeout = whole(timeout)
         letter = self.get(letter, timeout=timeout) if isinstance(letter, int) else letter
@@ -296,12 +297,13 @@ class DeadLetters:
         timeout: Timeout = DEFAULT,
         **filters: Unpack[FiltersDict],
     ) -> Replay:
-        """Replay every letter that fits (`filters` are those of `list`), at most `rate` per second.
+        """Replay every letter that matches (`filters` as for `list`), at most `rate` per second.
 
-        One that fails stops no other; only ConnectionClosed is raised, and RequestTimeout when the `timeout` for all of
-        them is over: what was replayed until then is told to `on_letter`, the other letters are still there.
+        A letter that fails does not stop the others. Raises only ConnectionClosed, and RequestTimeout if the `timeout`
+        for all of them is over. `on_letter` gets each letter that was replayed until then. The other letters stay
+        stored.
 
-        `to`: another subject than that of the original. `limit`: at most so many letters; None (default): all.
+        `to` is a subject to use instead of the original one. `limit` is the most letters; by default (None) all.
         """
         deadline = whole(timeout)
         handlers.check(on_letter, "on_letter")
@@ -343,14 +345,14 @@ class DeadLetters:
 
     @arguments
     def delete(self, letter: Letter | int, *, timeout: Timeout = DEFAULT) -> None:
-        """Remove a letter for good; one that is gone already is fine."""
+        """Remove a letter for good. One that is gone already is fine."""
         try:
             self._stream.delete_msg(letter if isinstance(letter, int) else letter.seq, timeout=timeout)
         except errors.MessageNotFound:
             return
 
     def purge(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> int:
-        """Remove every letter that fits (`filters` are those of `list`; none: all); returns how many."""
+        """Remove every letter that matches (`filters` as for `list`, by default all). Returns their number."""
         removed = 0
         timeout = whole(timeout)
         for letter in self.list(timeout=timeout, **filters):
@@ -378,7 +380,7 @@ def is_letter(message: RawStreamMsg) -> bool:
 
 
 def letter_of(message: RawStreamMsg) -> Letter:
-    """A stored message as a letter; what its headers do not say is empty."""
+    """A stored message as a letter. Fields without a header are empty."""
     headers = readable(message)
     kept = [pair for pair in headers.items() if not pair[0].startswith((origins.PREFIX, "Nats-"))]
     return Letter(
@@ -400,7 +402,7 @@ def letter_of(message: RawStreamMsg) -> Letter:
 
 
 def _replay_headers(letter: Letter) -> Headers:
-    """The original's headers, and what it died of before. Its attempts begin again from none."""
+    """The original's headers, and its earlier reasons. Its attempts begin again from none."""
     pairs = letter.headers.sendable().items()
     out = [pair for pair in pairs if not pair[0].startswith(_REPLAYED) and pair[0] not in later.COUNTED]
     told = {

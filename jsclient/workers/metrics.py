@@ -1,4 +1,4 @@
-"""A pool's figures for Prometheus, through its own library: `pip install jsclient[metrics]`."""
+"""A pool's statistics for Prometheus, through its own library: `pip install jsclient[metrics]`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class PoolCollector:
         self._labels = {"stream": pool.consumer.stream_name, "consumer": pool.consumer.name, **labels}
 
     def collect(self) -> Iterator[Any]:
-        """What Prometheus calls."""
+        """The metrics; Prometheus calls this."""
         return families([(self._labels, attrs.asdict(self._pool.snapshot()))])
 
 
 def families(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterator[Any]:
-    """Figures of one or several pools as metric families; the labels have the same names in all of them."""
+    """Statistics of one or several pools as metric families. The labels have the same names in all of them."""
     core, found = library().core, dict[str, Any]()
     for labels, figures in told:
         for key, value in figures.items():
@@ -45,7 +45,7 @@ def families(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Ite
 
 
 def text_of(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> bytes:
-    """The figures of several pools as a Prometheus text page."""
+    """The statistics of several pools as a Prometheus text page."""
 
     class Told:
         def collect(self) -> Iterator[Any]:
@@ -59,7 +59,7 @@ def text_of(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> byte
 
 
 def text_page(pool: WorkerPool, **labels: str) -> bytes:
-    """The figures as a Prometheus text page, for an HTTP handler of your own."""
+    """The statistics as a Prometheus text page, for your HTTP handler."""
     client = library()
     registry = client.CollectorRegistry()
     registry.register(PoolCollector(pool, **labels))

@@ -17,7 +17,7 @@ from jsclient.errors import ConfigError
 THREADS: Final = 8
 
 STOP_TIMEOUT: Final = 25.0
-"""Seconds that `stop` waits for running handlers. Kubernetes kills after 30 s; the last acks need the rest."""
+"""Seconds that `stop` waits for running handlers. Kubernetes kills after 30 s. The last acks need the rest."""
 
 PROGRESS_LIMIT: Final = 3600.0
 """Seconds after which a handler that still runs counts as hung: no more in-progress, so another worker gets it."""
@@ -29,17 +29,17 @@ PREFETCH_SECONDS: Final = 0.1
 """Work that may wait in this process: fast handlers prefetch, slow ones take a message only when they are free."""
 
 RETRY_DELAY: Final = 1.0
-"""Seconds before a failed message comes again where neither the pool nor the consumer has a back-off."""
+"""Seconds before a failed message is redelivered if neither the pool nor the consumer has a back-off."""
 
 RETRIES: Final = 100
-"""Times that a handler may raise Retry for a message, with `attempts`; a handler that always does comes to an end."""
+"""Times that a handler may raise Retry for a message, with `attempts`. A handler that always does comes to an end."""
 
 LATER_FROM: Final = 60.0
-"""Seconds of delay from which on a message is stored again for later instead of naked."""
+"""Seconds of delay from which on a message is stored again for later instead of nak'd."""
 
 FORGIVEN: Final = 5
-"""Deliveries beyond `attempts` after which a message is given up without another try. The server also counts those
-that no handler saw: what a stopping pool gave back, and what a killed process had prefetched."""
+"""Deliveries beyond `attempts` after which a message is given up without another try. The server also counts deliveries
+that no handler saw: messages that a stopping pool returned, or that a killed process had prefetched."""
 
 REASONS_KEPT: Final = 10_000
 """Reasons remembered of dead letters that could not be stored yet."""
@@ -58,33 +58,34 @@ def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] 
 class PoolOptions:
     """Keyword arguments of WorkerPool; see there.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         threads: Threads that run the handler.
-        key: Returns the key of a message: those of one key are handled one after another, in order.
-        attempts: Deliveries after which a failing message is given up; None: never. A delivery that ended in Retry is
-            left out.
-        retries: The most Retries of a handler for one message; at the next Retry the message is given up. None
-            (default) allows 100 with `attempts`, and any number without.
-        dead_letter: Subject under which a message that is given up is stored, with the reason. Left out: that of
-            `consumer.typed(..., on_bad="reject", dead_letter=...)`.
+        key: Returns the key of a message. Messages of one key are handled one at a time, in order.
+        attempts: Deliveries after which the pool gives up a failing message; None means never. A delivery that ended in
+            Retry is left out.
+        retries: The most Retries of a handler for one message; at the next Retry the pool gives it up. None (default)
+            allows 100 with `attempts`, and any number without.
+        dead_letter: Subject under which a message that is given up is stored, with the reason. The default is the
+            subject of `consumer.typed(..., on_bad="reject", dead_letter=...)`.
         backoff: Seconds before each further attempt; the last one is used for all that follow.
         jitter: Spreads the delays of `backoff`: 0.2 makes 10 s any time from 8 to 12 s. Messages that failed together
-            then do not come again together.
+            are then redelivered at different times.
         confirm: Wait for the server's confirmation of every ack.
         manual: The handler acknowledges; the pool does not.
-        in_progress: Tell the server that a handler still works, so that the message is not delivered again.
-        progress_limit: Seconds after which a running handler counts as hung and is not reported any more.
-        batch: (messages, seconds): hand lists to the handler, at the latest so long after the first message.
-        max_prefetch: The most messages that are held beyond those in work.
-        ack_wait: Seconds: the consumer's `ack_wait`, where this user may not ask for it.
+        in_progress: Tell the server that a handler still works, to prevent a redelivery of its message.
+        progress_limit: Seconds after which a running handler counts as hung and is no longer reported.
+        batch: (messages, seconds): hand lists to the handler, at the latest that number of seconds after the first
+            message.
+        max_prefetch: The most messages that the pool holds in addition to messages in work.
+        ack_wait: Seconds of the consumer's `ack_wait`, if this user has no permission to read it.
         group: The consumer's priority group (server 2.11).
         stop_timeout: Seconds that running handlers have at the end.
-        on_event: Called with a `PoolEvent` for what happens to messages.
-        later: Subject in the stream under which messages wait as schedules (server 2.12) for a late retry; None: they
-            are naked.
-        later_from: Seconds of delay from which on they do.
+        on_event: Called with a `PoolEvent` for each event of a message.
+        later: Subject in the stream under which messages wait as schedules (server 2.12) for a late retry. None means
+            that they are nak'd.
+        later_from: Seconds of delay from which on they wait in this way.
     """
 
     threads: int = THREADS
@@ -152,7 +153,7 @@ class PoolOptions:
 class HandlingDict(TypedDict, total=False):
     """The keyword arguments that WorkerPool and GroupPool share, for type checkers.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `PoolOptions`.
     """
@@ -174,7 +175,7 @@ class HandlingDict(TypedDict, total=False):
 class PoolOptionsDict(HandlingDict, total=False):
     """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `PoolOptions`.
     """

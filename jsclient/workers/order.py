@@ -1,13 +1,14 @@
-"""In which order a pool may handle what it holds, and when it must wait. Pure: no thread, clock, socket or lock.
+"""The order in which a pool may handle its messages, and when it must wait. Pure: no thread, clock, socket or lock.
 
-The server numbers the deliveries of a consumer. As long as each number follows the one before, everything that was
-delivered is here, in the order of the stream. A gap means that a delivery went elsewhere: to another process that has,
-or had, the consumer, or down with a connection. It may be an earlier message of a key of which a later one is here.
-From then on nothing is started (`holding`) until the server knows of no unfinished delivery that is not here.
+The server numbers the deliveries of a consumer. If each number follows the one before, all delivered messages are here,
+in the order of the stream. A gap means that a delivery went elsewhere: to another process of the consumer, or down with
+a connection. It may be an earlier message of a key of which a later one is here.
 
-A member of a group has its consumer to itself: for it every gap counts. Other pools may share theirs (`shares`), and
-then gaps are what is normal: they count only after something that may have lost deliveries (`doubt`), such as the end
-of a connection.
+After a gap the pool starts no message (`holding`) until all unfinished deliveries that the server knows are here.
+
+A member of a group has its consumer to itself, so every gap counts. Other pools may share their consumer (`shares`),
+and then gaps are normal. They count only after an event that may have lost deliveries (`doubt`), such as the end of a
+connection.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from jsclient.workers.keyed import KeyedQueue
 
 DONE_KEPT: Final = 10_000
-"""Finished messages that are remembered: if its ack was lost, one comes again and is not handled again."""
+"""Finished messages that are remembered: if an ack was lost, its message is redelivered but not handled again."""
 
 _ALONE: Final = object()
 """The one key of all messages while they are handled one by one."""
@@ -30,9 +31,10 @@ Arrival = Literal["new", "known", "done"]
 
 
 class Tries(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a message beside the server's count of deliveries: tries that `failed`, and how often a process
-    died with which it was `alone`. `begun`: a process has begun it, alone. `stored`: the time of the message, because a
-    re-created stream has another message of this sequence; 0 in records of an earlier version."""
+    """Facts about a message in addition to the server's count of deliveries. `failed` counts failed tries, and `alone`
+    the processes that died while it was the only message. `begun` means that a process has begun it, alone. `stored` is
+    the time of the message, because a re-created stream has another message of this sequence; 0 in records of an
+    earlier version."""
 
     failed: int = 0
     alone: int = 0
@@ -69,7 +71,7 @@ class Order:
     ) -> None:
         self.last = last
         self.others: bool = False
-        """Whether others were seen to get messages of the consumer, as far as gaps tell it (with `shares`)."""
+        """True if gaps show that other processes get messages of the consumer (with `shares`)."""
         self._shares = shares
         self._doubt = False  # deliveries may have been lost since the last one that came
         self.items: dict[int, Item] = {}
@@ -84,18 +86,18 @@ class Order:
 
     @property
     def holding(self) -> bool:
-        """Whether nothing may be started."""
+        """True if no message may be started."""
         return self._gap or self._settling
 
     @property
     def missing(self) -> bool:
-        """Whether deliveries may be missing: `release` when it is known that none is."""
+        """True if deliveries may be missing. Call `release` once none is."""
         return self._gap
 
     # --- what comes and goes ----------------------------------------------------------------------------
 
     def arrived(self, item: Item) -> Arrival:
-        """A delivery. "new": it is kept; "known": it is here already; "done": it was finished here, ack it again."""
+        """Note a delivery. Returns "new" if it is kept, "known" if it was here, "done" if it must be acked again."""
         self.seen(item.delivery)
         if item.sequence in self.items:
             return "known"
@@ -105,12 +107,12 @@ class Order:
         return "new"
 
     def admit_again(self, item: Item) -> None:
-        """Keep it, whether it was finished before or not."""
+        """Keep it, even if it was finished before."""
         self.items[item.sequence] = item
         self._admit(item)
 
     def seen(self, delivery: int) -> None:
-        """A delivery has this number; `arrived` says it for those that are kept."""
+        """Note the number of a delivery. `arrived` does this for the messages that it keeps."""
         last, self.last = self.last, delivery
         doubt, self._doubt = self._doubt, False
         if last is not None and delivery == last + 1:
@@ -121,11 +123,11 @@ class Order:
             self.others = True
 
     def doubt(self) -> None:
-        """Deliveries may have been lost: the number of the next one tells."""
+        """Deliveries may have been lost. The number of the next one will show it."""
         self._doubt = True
 
     def next(self, now: float) -> Item | None:
-        """A message that may be started now; it runs from here on."""
+        """A message that may be started now. It runs from here on."""
         if self.holding:
             return None
         while (due := self._queue.due(now)) is not None:
@@ -138,7 +140,7 @@ class Order:
 
     @property
     def startable(self) -> bool:
-        """Whether more is there that may be started at once."""
+        """True if more messages may be started immediately."""
         return bool(self._ready) and not self.holding
 
     def next_due(self) -> float | None:
@@ -146,8 +148,8 @@ class Order:
         return None if self.holding else self._queue.next_due()
 
     def finished(self, item: Item, again: bool = False) -> None:
-        """Acked, or given up for good. `again`: if it comes again it is to be handled again, as for all we know it
-        was not acked."""
+        """Acked, or given up for good. `again`: if it is redelivered, it is handled again, because it may not have been
+        acked."""
         self.running.pop(item.sequence, None)
         self.items.pop(item.sequence, None)
         if not again:
@@ -177,7 +179,7 @@ class Order:
     # --- waiting until everything is here ---------------------------------------------------------------
 
     def hold(self) -> None:
-        """Start nothing from here on; what runs goes on."""
+        """Start no message from here on. Running messages continue."""
         if not self.holding:
             self._bag = self._recall()
         self._gap = True
@@ -195,11 +197,11 @@ class Order:
             self._admit(item)
 
     def is_complete(self, unacked: int, delivered: int) -> bool:
-        """Whether all that the server has delivered and nobody has acked is here; both numbers are the server's."""
+        """True if all delivered and unacked messages are here; both numbers are from the server."""
         return unacked == len(self.items) and delivered == self.last
 
     def give_up(self) -> list[Item]:
-        """Keep only what runs; returns the rest."""
+        """Keep only running messages. Returns the rest."""
         self.hold()
         bag, self._bag = self._bag, []
         for item in bag:
@@ -209,7 +211,7 @@ class Order:
     # --- one by one -------------------------------------------------------------------------------------
 
     def one_by_one(self, count: int) -> None:
-        """Handle the next `count` messages one after another: if one of them kills its process, it is known which."""
+        """Handle the next `count` messages one at a time. If one of them kills its process, this identifies it."""
         self._alone = max(count, 0)
         self._start_over()
 
@@ -218,7 +220,7 @@ class Order:
         return self._alone > 0
 
     def _start_over(self) -> None:
-        """Sort what waits anew, once nothing runs: a message that runs may have the key of one that waits."""
+        """Sort the waiting messages again, once no message runs: a running one may have the key of a waiting one."""
         if not self.holding:
             self._bag = self._recall()
         self._settling = True
@@ -252,7 +254,7 @@ class Order:
 
     @property
     def backlog(self) -> int:
-        """What is here and does not run."""
+        """Number of messages that are here and do not run."""
         return len(self.items) - len(self.running)
 
     def waiting(self) -> Iterable[Item]:

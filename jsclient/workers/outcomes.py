@@ -1,4 +1,4 @@
-"""What a handler may raise to say what becomes of its message."""
+"""Exceptions that a handler can raise to choose the outcome of its message."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Reject(Exception):
 
 
 class Skipped(Reject):
-    """This message is terminated and goes to no dead letters: what a pool does with `on_bad="skip"`."""
+    """This message is terminated without a dead letter, as a pool does with `on_bad="skip"`."""
 
 
 class Retry(Exception):
-    """Not now: deliver it again after `delay` seconds (None: as the pool's or the consumer's back-off says).
+    """Deliver the message again after `delay` seconds (None: after the pool's or the consumer's back-off).
 
-    It does not count as a failed attempt; the pool's `retries` limits it.
+    It does not count as a failed attempt. The pool's `retries` limits it.
 
     Attributes:
-        delay: Seconds; None: the backoff of the pool.
+        delay: Seconds; None means the backoff of the pool.
     """
 
     def __init__(self, delay: float | dt.timedelta | None = None, reason: str = "retry") -> None:
@@ -46,7 +46,7 @@ class Retry(Exception):
 
 
 class BatchFailed(Exception):
-    """Some messages of a batch failed: index in the batch -> what went wrong (Reject, Retry or any exception).
+    """Some messages of a batch failed: index in the batch -> its error (Reject, Retry or any exception).
 
     Messages that are not named are acked.
 
@@ -71,7 +71,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def puts_off(error: BaseException) -> bool:
-    """True if the message is tried again without a failed attempt, as for a payload that did not come."""
+    """True if the message is tried again without a failed attempt, as for a payload that did not arrive."""
     return isinstance(error, (Retry, PayloadMissing))
 
 
@@ -80,7 +80,9 @@ Outcome = BaseException | None
 
 
 def outcomes_of(result: Any, count: int) -> list[Outcome]:
-    """What a batch handler returned, per message: None (all handled), or a sequence of None/True and exceptions."""
+    """The outcome per message of a batch handler's result: None (all handled), or a sequence of None/True and
+    exceptions.
+    """
     if result is None:
         return [None] * count
     if isinstance(result, (str, bytes)) or not hasattr(result, "__len__") or len(result) != count:

@@ -1,4 +1,4 @@
-"""Small parts of a pool: one worker's state, what the pool tells, and its iterator."""
+"""Small parts of a pool: one worker's state, the pool's events and reports, and its iterator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
 _REFUSED = (b"NATS/1.0 409", b"NATS/1.0 503")
-"""How the headers of a status begin that ends pulls: the server that led the consumer gives up, or is gone."""
+"""The first bytes of a status that ends pulls: the server that led the consumer gives up, or is gone."""
 
 
 @attrs.frozen
@@ -34,9 +34,9 @@ class PoolEvent:
 
     Attributes:
         kind: "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off".
-        message: The message that it is about; None where it is about the pool.
-        error: What the handler raised.
-        seconds: How long the handler took.
+        message: The message that it is about; None if it is about the pool.
+        error: The exception of the handler.
+        seconds: Seconds that the handler took.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class PoolEvent:
 
 
 def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
-    """Call `on_event`; what it raises is logged."""
+    """Call `on_event` and log its exceptions."""
     try:
         handlers.ran(observer(event))
     except BaseException:  # also SystemExit: an observer must not end a worker
@@ -55,13 +55,13 @@ def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
 
 @attrs.frozen
 class StopReport:
-    """How a stop went. `cut_off` are the messages that handlers were still working on (the server delivers them
-    again after ack_wait); `given_back` counts those that were received, not started, and are with others now.
+    """The result of a stop. `cut_off` has the messages that handlers were still working on. The server delivers them
+    again after ack_wait. `given_back` counts messages that were received but not started, and that others get now.
 
     Attributes:
-        finished: Every handler has ended.
-        cut_off: Messages that handlers were still working on: the server delivers them again.
-        given_back: Messages that were received and not started: the server delivers them at once.
+        finished: True if every handler has ended.
+        cut_off: Messages that handlers were still working on; the server redelivers them.
+        given_back: Messages that were received but not started; the server redelivers them immediately.
     """
 
     finished: bool
@@ -73,7 +73,7 @@ class StopReport:
 
 
 class Worker:
-    """One thread of the pool: what it holds and what it counted."""
+    """One thread of the pool: its messages and its counters."""
 
     __slots__ = ("calls", "counters", "held", "spent", "thread")
 
@@ -86,12 +86,12 @@ class Worker:
 
 
 class PoolMessages(PullMessages[JetStreamMsg]):
-    """The pool's iterator: it gives back, and counts, also what the pool had taken and not started."""
+    """The pool's iterator: it also returns, and counts, messages that the pool had taken and not started."""
 
     given_back: int = 0
     interruptions: int = 0
-    """How often something happened after which deliveries may be missing: links that ended, pulls that the server
-    ended before their time. See also `missed_heartbeats`."""
+    """Number of events after which deliveries may be missing: links that ended, and pulls that the server ended early.
+    See also `missed_heartbeats`."""
 
     def __init__(self, consumer: Consumer[Any], **options: Any) -> None:
         source = source_of(consumer)

@@ -17,35 +17,42 @@ T = TypeVar("T", bound=JetStreamMsg)
 
 
 class WorkerPool(Pool):
-    """Handle the messages of a pull consumer in `threads` threads. Starts at once; use it in a `with` block.
+    """Handle the messages of a pull consumer in `threads` threads. Starts immediately. Use it in a `with` block.
 
-    The outcome of `handler(message)` decides the ack: it returns: ack (`confirm=True`: wait for the server's
-    confirmation); it raises: delivered again after the pool's `backoff`, the consumer's, or 1 s; it raises
-    `Retry(delay)`: after that delay, up to `retries` times; `Reject(reason)`: never again. With `attempts=N` a message
-    that fails at its N-th delivery or later is given up (deliveries that ended in Retry are left out). Given up means
-    stored under `dead_letter` with its reason, if that is set, then terminated; while it cannot be stored, it is tried
-    again. Deliveries that no handler saw (given back by a stop, prefetched by a killed process) count, but a message
-    is only given up unseen after five more than `attempts`: it seems to kill its workers. `manual=True`: the handler
-    acks by itself; what it raises is still dealt with unless it has.
+    The outcome of `handler(message)` decides the ack. If it returns, the pool acks (`confirm=True` waits for the
+    server's confirmation). If it raises, the message is redelivered after the pool's `backoff`, the consumer's, or 1 s.
+    After `Retry(delay)` it is redelivered after that delay, up to `retries` times, and after `Reject(reason)` never.
+    With `manual=True` the handler acks by itself. The pool still handles its exceptions if it has not acked.
 
-    While a handler runs, the server is told so after a third of `ack_wait` (or of the consumer's back-off entry in
-    force), for at most `progress_limit` seconds (an hour). `key=function(message)` keeps order: messages of one key
-    are handled one after another in stream order, a failed one is tried again in this process before the next; that
-    holds within one pool, not between pools that share a consumer (see GroupPool). After a lost link it starts nothing
-    until the server knows of no unfinished delivery that is not here: for `ack_wait` if some were lost.
-    `batch=(size, seconds)`: the handler gets a list of up to `size` messages, at the latest `seconds` after the
-    first; it may return an outcome per message or raise BatchFailed.
+    With `attempts=N` the pool gives up a message that fails at its N-th delivery or later. Deliveries that ended in
+    Retry are left out. To give up, the pool stores the message under `dead_letter` with its reason, if that is set, and
+    then terminates it. While the message cannot be stored, it is tried again.
 
-    `later="jobs.later"`: a message to be tried again after `later_from` seconds (60) or more waits as a schedule
-    under that subject of its own stream, a work queue with `allow_msg_schedules` (server 2.12), and holds no place of
-    `max_ack_pending`; it comes back as a new message. Where the server or the stream has no schedules it is naked.
+    Deliveries that no handler saw (given back by a stop, prefetched by a killed process) count. But the pool gives up
+    an unseen message only after five more than `attempts`, because it seems to kill its workers.
 
-    Fast handlers prefetch up to `max_prefetch` messages, slow ones hold none beyond those being handled; if all of
-    them block, what was prefetched goes back after a third of `ack_wait`.
+    While a handler runs, the pool reports the message as in progress after every third of `ack_wait` (or of the current
+    entry of the consumer's back-off). It stops after `progress_limit` seconds (an hour).
 
-    `WorkerPool(consumer.typed(Order), handler)`: the handler gets messages with a `value` of that type. A message that
-    cannot be decoded does not reach it. With `on_bad="raise"` it counts as one whose handler raised DecodeFailed. With
-    "skip" the pool terminates it, with "reject" it stores it under `dead_letter` first.
+    `key=function(message)` keeps order. Messages of one key are handled one at a time in stream order, and a failed
+    message is retried in this process before the next. The order holds within one pool. For several pools that share a
+    consumer see GroupPool. After a lost connection the pool starts no message until all unfinished deliveries that the
+    server knows are here. If some were lost, this takes `ack_wait`.
+
+    With `batch=(size, seconds)` the handler gets a list of up to `size` messages, at the latest `seconds` after the
+    first. It may return an outcome per message or raise BatchFailed.
+
+    With `later="jobs.later"`, a message to be tried again after `later_from` seconds (60) or more waits as a schedule
+    under that subject of its stream. It then takes no place of `max_ack_pending`, and is delivered as a new message.
+    The stream must be a work queue with `allow_msg_schedules` (server 2.12). If the server or the stream does not
+    support schedules, the message is nak'd.
+
+    With fast handlers the pool prefetches up to `max_prefetch` messages. With slow ones it holds only messages that are
+    being handled. If all handlers block, prefetched messages go back after a third of `ack_wait`.
+
+    With `WorkerPool(consumer.typed(Order), handler)` the handler gets messages with a `value` of that type. A message
+    that cannot be decoded does not reach it. With `on_bad="raise"` it counts as one whose handler raised DecodeFailed.
+    With "skip" the pool terminates it, with "reject" it stores it under `dead_letter` first.
 
     `group` is the priority group to take part in, for a consumer that has some (server 2.11).
     `on_event` gets PoolEvents in the worker threads. Raises ConfigError for a consumer that does not fit: its

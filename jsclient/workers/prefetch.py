@@ -1,4 +1,4 @@
-"""How many messages a pool asks for: as many as workers are free, and some ahead while handlers are fast."""
+"""The number of messages that a pool requests: one for each free worker, and some ahead while handlers are fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE_SECONDS: Final = 0.02
 """Handler calls, or seconds of them, after which a worker has the prefetch worked out again."""
 
 FIRST_SAMPLE: Final = 2
-"""The same while nothing is prefetched: a pull per message is dear for handlers that take microseconds."""
+"""The same while nothing is prefetched: a pull per message is expensive for handlers that take microseconds."""
 
 
 class Prefetch:
@@ -35,7 +35,7 @@ class Prefetch:
         self._bytes = 0  # of the largest message among those looked at lately
 
     def sample(self, worker: Worker, size: int) -> None:
-        """A worker has counted enough calls; `size` is that of its last payload."""
+        """A worker has counted enough calls. `size` is the size of its last payload."""
         mean = worker.spent / worker.calls
         worker.calls, worker.spent = 0, 0.0
         self._mean = mean if not self._mean else self._mean * 0.7 + mean * 0.3
@@ -55,7 +55,7 @@ class Prefetch:
             self._resize(len(self._workers) * self._unit + wanted)
 
     def make_room(self, worker: Worker) -> None:
-        """A free worker comes for a message, and no other takes one meanwhile: ask for as many as workers are free."""
+        """A free worker needs a message, and no other one receives now: request one message for each free worker."""
         if worker.calls >= FIRST_SAMPLE:
             self.sample(worker, 0)
         if self.size:

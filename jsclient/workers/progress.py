@@ -1,4 +1,4 @@
-"""Automatic in-progress: tells the server that handlers still work, so that nothing is delivered twice meanwhile."""
+"""Automatic in-progress: tells the server that handlers still work, to prevent redeliveries meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORTEST: Final = 0.02
 
 
 class Held:
-    """One message in the hands of the pool: since when, and when the server was last told."""
+    """One message that the pool holds: when it arrived, and when it was last reported as in progress."""
 
     __slots__ = ("hung", "interval", "key", "message", "retries", "started", "taken", "told", "waiting")
 
@@ -32,14 +32,14 @@ class Held:
         self.started: float
         self.started = self.told = time.monotonic()
         self.taken: float | None = None if message is None else self.started
-        self.hung: Any = None  # the message with which the handler hung; a worker uses one Held for many messages
-        self.waiting: bool = False  # behind another message of its key, or for its next try: no handler runs with it
-        self.key: Any = None  # where order is kept by key
+        self.hung: Any = None  # the message of a hung handler. A worker uses one Held for many messages.
+        self.waiting: bool = False  # It waits behind its key, or for its next try: no handler runs with it.
+        self.key: Any = None  # with order by key
         self.retries: int = 0  # failed tries in this process, in addition to those that the server counts
 
 
 class Progress:
-    """One timer per pool, on the connection's clock; it looks at what is held and sends what is due."""
+    """One timer per pool, on the connection's clock. It checks the messages of the pool and sends due reports."""
 
     def __init__(
         self,

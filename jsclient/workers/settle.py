@@ -1,4 +1,4 @@
-"""What becomes of a message after its handler: ack, retry, dead letter. Runs in the worker threads."""
+"""The outcome of a message after its handler: ack, retry, dead letter. Runs in the worker threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BY_HANDLER: Final = -1.0
 
 
 class Settler:
-    """Turns outcomes into acks. An ack that cannot be sent is logged: the message comes again after ack_wait."""
+    """Turns outcomes into acks. An ack that cannot be sent is logged: the message is redelivered after ack_wait."""
 
     def __init__(self, pool: Core, consumer_backoff: Sequence[float]) -> None:
         self._pool = pool
@@ -42,7 +42,7 @@ class Settler:
         self._history = History(exact=options.retries is not None)
         self._unstored: dict[Any, str] = {}  # reasons of dead letters that could not be stored yet
         self.plain: bool = not (options.manual or options.confirm or options.on_event)
-        """Whether a message that was handled is acked, and nothing else."""
+        """True if a handled message is acked without further work."""
 
     # --- one message ------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Settler:
 
     @staticmethod
     def not_acked(message: JetStreamMsg, error: errors.JsClientError) -> None:
-        """Nothing to worry about where the handler did it."""
+        """Log a failed ack, unless the handler has acked."""
         if not isinstance(error, errors.MsgAlreadyAcked):
             log.warning("the ack of %r was not sent or not confirmed: %s", message, error, exc_info=error)
 
@@ -87,7 +87,7 @@ class Settler:
             self._quietly(message, lambda: message.nak(delay))
 
     def _store_for_later(self, message: JetStreamMsg, delay: float, tries: Known) -> bool:
-        """Stored again, and done with here; False when it is not known to be stored."""
+        """Store it again for later, and ack it here. False if it may not have been stored."""
         if message.is_acked:
             return True  # the handler has settled it already
         try:
@@ -112,8 +112,8 @@ class Settler:
         self._pool.event("failed", message, error, seconds)
 
     def gives_up(self, error: BaseException, failed: int, asked: int, deliveries: int) -> bool:
-        """`failed` and `asked`: tries that ended so, with this one. `deliveries` also counts those of other processes,
-        and bounds them all."""
+        """`failed` and `asked` count the tries with this outcome, including this one. `deliveries` also counts tries in
+        other processes, and bounds the total."""
         attempts, retries = self._options.attempts, self._options.retries_allowed
         if isinstance(error, (Reject, errors.PayloadMissing)):
             return isinstance(error, Reject)
@@ -133,7 +133,7 @@ class Settler:
     def give_up(
         self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, reason: str = ""
     ) -> bool:
-        """Dead letter, then term; False when the dead letter could not be stored: it must come again."""
+        """Dead letter, then term; False if the dead letter could not be stored: the message must be redelivered."""
         reason = reason or reason_of(error)
         rejected = isinstance(error, Reject)
         if rejected:
@@ -156,7 +156,7 @@ class Settler:
         return True
 
     def is_spent(self, message: JetStreamMsg, deliveries: int) -> bool:
-        """Whether the message is given up without another try."""
+        """True if the message is given up without another try."""
         if self._unstored and key_of(message) in self._unstored:
             return True
         attempts, retries = self._options.attempts, self._options.retries_allowed
@@ -170,13 +170,13 @@ class Settler:
         return True
 
     def is_suspect(self, message: JetStreamMsg, deliveries: int) -> bool:
-        """Whether its earlier deliveries ended without an outcome: it may have killed its workers."""
+        """True if its earlier deliveries ended without an outcome: it may have killed its workers."""
         attempts = self._options.attempts
         return attempts is not None and deliveries - self._history.asked(message) > attempts
 
     def exhausted(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> None:
-        """It is not run once more: its dead letter could not be stored the last time, or it was delivered much more
-        often than `attempts` without an outcome (its worker died with it, again and again)."""
+        """Give the message up without running it again. Either its dead letter could not be stored last time, or its
+        worker died with it again and again: far more than `attempts` deliveries had no outcome."""
         if not self._give_up_spent(worker, message, deliveries):
             self._quietly(message, lambda: message.nak(self._backoff[-1]))
 
@@ -225,7 +225,7 @@ class Settler:
     # --- order by key -----------------------------------------------------------------------------------
 
     def run_keyed(self, worker: Worker, message: JetStreamMsg, deliveries: int, held: Held) -> float | None:
-        """Call the handler; None when the message is finished, else the seconds until it is tried again here.
+        """Call the handler. Returns None if the message is finished, else the seconds until it is tried again here.
 
         `held` counts the failed tries in this process, in addition to the `deliveries` that the server counts.
         BY_HANDLER: the handler has settled the message; perhaps it has returned it to the server.
@@ -264,7 +264,7 @@ class Settler:
         return delay
 
     def _with_payload(self, message: JetStreamMsg, error: errors.PayloadMissing) -> Exception:
-        """Read the payload for the next try, which is one of the same message; returns what the last one failed of."""
+        """Read the payload for the next try of the same message. Returns the error of the last try."""
         try:
             fill(self._pool.consumer.js, message)
         except errors.MessageNotFound:
@@ -277,7 +277,7 @@ class Settler:
 
     @staticmethod
     def call_batch(handler: Callable[[Any], Any], batch: list[JetStreamMsg]) -> list[Outcome]:
-        """The outcome of each message: what the handler returned or raised."""
+        """The outcome of each message: the handler's result or exception."""
         try:
             return outcomes_of(handlers.ran(handler(list(batch))), len(batch))
         except BatchFailed as failed:

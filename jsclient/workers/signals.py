@@ -11,7 +11,7 @@ from jsclient.waiting import Gate
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 IMPATIENT: Final = 3
-"""SIGINTs that end a service that is still stopping. Managers repeat signals; people press Ctrl-C on purpose."""
+"""SIGINTs that end a service that is still stopping. Managers repeat signals. People press Ctrl-C on purpose."""
 
 
 def ignore_signals() -> None:

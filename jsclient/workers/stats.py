@@ -1,4 +1,4 @@
-"""Counters and latencies of a pool. Every worker counts for itself, without a lock; a snapshot adds them up."""
+"""Counters and latencies of a pool. Every worker counts for itself, without a lock. A snapshot adds them up."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TIMES_KEPT = 1024
 
 @attrs.frozen
 class PoolSnapshot:
-    """What a pool has done and is doing; times and ages in seconds, percentiles over the latest handler calls.
+    """A pool's counters and current state. Times and ages are in seconds, percentiles over the latest handler calls.
 
     Attributes:
         handled: Messages that were handled with success.
-        failed: Messages that the handler failed on, without those it wanted again (Retry) or rejected.
-        redelivered: Messages that came for a second time or more.
+        failed: Messages on which the handler failed, without Retry and Reject.
+        redelivered: Messages that were delivered for a second time or more.
         rejected: Messages that the handler has rejected.
         dead: Messages that were stored as dead letters.
         hung: Handlers that ran longer than `progress_limit`.
@@ -33,8 +33,8 @@ class PoolSnapshot:
         pulls_outstanding: Pulls that wait on the server.
         handler_p50: Half of the latest handler calls took fewer seconds.
         handler_p99: 99 of 100 of the latest handler calls took fewer seconds.
-        oldest_unacked_age: Seconds since the oldest message in work was taken.
-        missed_heartbeats: How often the server was silent for too long.
+        oldest_unacked_age: Seconds since a worker took the oldest message in work.
+        missed_heartbeats: Number of times that the server was silent for too long.
         running: False once the pool stops.
     """
 
@@ -71,12 +71,12 @@ class Counters:
 
 
 def percentile(times: list[float], part: float) -> float:
-    """`times` is sorted; 0 when there are none."""
+    """`times` is sorted. Returns 0 if there are none."""
     return times[min(int(len(times) * part), len(times) - 1)] if times else 0.0
 
 
 def snapshot(counters: Iterable[Counters], held: Iterable[Held], **rest: Any) -> PoolSnapshot:
-    """Add the counters up; `held` is what workers and keys hold."""
+    """Add the counters up. `held` has the messages of workers and keys."""
     all_counters = list(counters)
     times = sorted(value for counter in all_counters for value in list(counter.times))
     in_hand = list(held)

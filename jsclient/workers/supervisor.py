@@ -1,7 +1,7 @@
-"""The parent of a worker service: starts its processes, restarts what crashed, replaces them one by one, stops them.
+"""The parent of a worker service: starts its processes, restarts crashed ones, replaces them one by one, stops them.
 
-It handles no messages and has no connection. Children tell their figures as JSON lines on a pipe; where nobody reads
-those any more, they end.
+It handles no messages and has no connection. Children send their statistics as JSON lines on a pipe. If no parent reads
+them any more, they end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ State = Literal["starting", "working", "leaving"]
 
 
 class Child:
-    """One process of the service. It works from its first report on, and leaves once it was told to stop."""
+    """One process of the service. It works from its first report on, and leaves after the order to stop."""
 
     def __init__(self, slot: Slot, command: list[str]) -> None:
         reading, writing = os.pipe()
@@ -83,7 +83,7 @@ class Child:
         return bool(self.figures.get("running")) and time.monotonic() - self.heard < SILENT_AFTER
 
     def read(self) -> None:
-        """Take in what it has told."""
+        """Read its reports."""
         assert self.pipe is not None
         try:
             text = os.read(self.pipe, 65536)
@@ -98,7 +98,7 @@ class Child:
             self.state = "working" if self.state == "starting" else self.state
 
     def leave(self, timeout: float) -> None:
-        """Tell it once to stop; it is killed if it does not end in time."""
+        """Tell it once to stop. It is killed if it does not end in time."""
         if self.state != "leaving":
             self.state, self.kill_at = "leaving", time.monotonic() + timeout + KILL_AFTER
             self.tell(signal.SIGTERM)
@@ -123,7 +123,7 @@ class Slot:
 
 
 class Supervisor:
-    """Run `processes` children of `command` (the number of a pipe is added) until SIGTERM or SIGINT; see `run`."""
+    """Run `processes` children of `command` (the number of a pipe is added) until SIGTERM or SIGINT. See `run`."""
 
     def __init__(self, command: list[str], processes: int, stop_timeout: float) -> None:
         self._command = command
@@ -143,7 +143,7 @@ class Supervisor:
 
     @property
     def alive(self) -> bool:
-        """This process does its work; its children may be starting, and the link may be down."""
+        """This process does its work. Its children may be starting, and the link may be down."""
         return time.monotonic() - self._turned < SILENT_AFTER
 
     @property
@@ -157,7 +157,7 @@ class Supervisor:
         return self.healthy and all(child.figures.get("connected") for child in self.children if child.figures)
 
     def figures(self) -> Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]:
-        """Labels and figures of a process in each place that has told some."""
+        """Labels and statistics of each process that has sent some."""
         for slot in self._slots:
             for child in [child for child in self._in(slot) if child.figures][:1]:
                 yield {"process": str(slot.number)}, child.figures
@@ -232,7 +232,7 @@ class Supervisor:
             child.leave(self._stop_timeout)
 
     def _listen(self, seconds: float) -> None:
-        """Take in what children tell, for so long."""
+        """Read the reports of children for this time."""
         with selectors.DefaultSelector() as selector:
             for child in self.children:
                 if child.pipe is not None and child.process.poll() is None:
@@ -241,13 +241,13 @@ class Supervisor:
             while (left := deadline - time.monotonic()) > 0 and not self._asked:
                 for key, _ in selector.select(left):
                     key.data.read()
-                    if key.data.pipe is None:  # nothing comes any more, and the pipe would say so for ever
+                    if key.data.pipe is None:  # it is closed, and would be readable forever
                         selector.unregister(key.fileobj)
                     if key.data.process.poll() is not None:
                         return
 
     def _start(self, slot: Slot) -> bool:
-        """A new process; False when the system gives none: those that run go on."""
+        """A new process. Returns False if the system gives none: those that run go on."""
         try:
             self.children.append(Child(slot, self._command))
         except OSError as error:
@@ -265,7 +265,7 @@ class Supervisor:
                 log.warning("process %d ended with status %d when told to stop", child.process.pid, code)
                 self._status = self._status or (1 if self._stopping else 0)
         elif child.state == "starting" and code in HOPELESS and not self._was_ready:
-            self._stop(code)  # it has said why: no other start would go better
+            self._stop(code)  # its log has the reason, and another start would fail, too
         elif child.state == "starting" and self._in(slot):
             log.error("the new process %d does not work: the old ones go on", child.process.pid)
             self._replace_before = 0.0
@@ -319,7 +319,7 @@ def processes_of(text: str, groups: Path = CGROUPS) -> int:
 
 
 def _given(groups: Path) -> float | None:
-    """The cores that the container may use on average; None without a limit."""
+    """The cores that the container may use on average. Returns None without a limit."""
     with contextlib.suppress(OSError, ValueError):  # version 2: "200000 100000", or "max 100000"
         quota, period = (groups / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)

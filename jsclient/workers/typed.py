@@ -1,9 +1,9 @@
 """Pools with handlers that get values: `WorkerPool(consumer.typed(Order), handle)`.
 
-The value is decoded before the handler is called, so the handler sees no message that cannot be decoded. What becomes
-of such a message is what would become of it if the handler had raised: DecodeFailed with `on_bad="raise"` (tried again,
-given up after `attempts`), Reject with "reject" (stored under `dead_letter`, then terminated) and with "skip"
-(terminated only, with an event "rejected" and a line in the log).
+The value is decoded before the handler is called, so the handler never sees a message that cannot be decoded. Such a
+message has the same outcome as if the handler had raised an exception. With `on_bad="raise"` this is DecodeFailed
+(tried again, given up after `attempts`). With "reject" it is Reject (stored under `dead_letter`, then terminated). With
+"skip" the message is only terminated, with an event "rejected" and a warning in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log: logging.Logger = logging.getLogger("jsclient.workers")
 
 
 def with_dead_letter(options: PoolOptions, values: Values[Any] | None) -> PoolOptions:
-    """The options with the subject that `typed` was given; raises ConfigError if it is another one."""
+    """The options with the dead letter subject of `typed`. Raises ConfigError if the pool has another one."""
     if values is None or values.on_bad != "reject" or values.dead_letter == options.dead_letter:
         return options
     if options.dead_letter is not None:
@@ -67,7 +67,7 @@ def typed_handler(handler: Callable[[Any], Any], values: Values[Any] | None, bat
 
 
 def _read(message: Any, on_bad: codecs.OnBad) -> Exception | None:
-    """Decode the value, from the stream if the message came without a payload. Returns what becomes of the message."""
+    """Decode the value, from the stream if the message came without a payload. Returns the outcome of the message."""
     try:
         read(message)
         return None

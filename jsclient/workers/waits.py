@@ -1,4 +1,4 @@
-"""Whether a pool can work on a consumer, and how long the server then waits for its acks."""
+"""Checks that a pool can work on a consumer, and finds the time for which the server waits for its acks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.workers.options import PoolOptions
 
 DEFAULT_ACK_WAIT: Final = 30.0
-"""The server's own default, where the consumer's configuration may not be read."""
+"""The server's own default, if the consumer's configuration cannot be read."""
 
 
 @attrs.frozen
 class Waits:
-    """How long the server waits for an ack, per delivery, the consumer's own back-off, its limit of one pull."""
+    """The server's wait for an ack, per delivery; the consumer's own back-off, and its limit of one pull."""
 
     ack: tuple[float, ...]
     backoff: tuple[float, ...]
@@ -27,7 +27,7 @@ class Waits:
 
 
 def waits_of(consumer: Consumer[Any], options: PoolOptions) -> Waits:
-    """What the consumer's configuration says; ConfigError where a pool cannot work on it."""
+    """The waits in the consumer's configuration. Raises ConfigError if a pool cannot work on the consumer."""
     info = consumer.cached_info
     if info is None:
         try:
