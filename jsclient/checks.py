@@ -1,4 +1,4 @@
-"""Bad input fails here, as one of our errors, before it reaches the wire."""
+"""Checks that reject bad input with one of our errors before it reaches the wire."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jsclient.protocol.headers import encode_plain
 T = TypeVar("T")
 
 MOST_THREADS: Final = 10_000
-"""Threads beyond which one process is of no use; a larger count is a mistake."""
+"""The maximum of threads that is useful in one process; a larger count is a mistake."""
 
 
 def _translated(check: Callable[..., T], *args: str) -> T:
@@ -57,7 +57,7 @@ def name(text: str, what: str = "name") -> bytes:
 
 
 def headers(given: HeadersLike) -> HeadersLike:
-    """Headers as a caller gives them; raises InvalidHeader for an encoded block, which layers may pass on unchecked."""
+    """Headers from a caller. Raises InvalidHeader for an encoded block, which layers may pass on unchecked."""
     if isinstance(given, (dict, protocol.Headers)):
         return given
     try:
@@ -87,7 +87,7 @@ def positive(value: object, name: str) -> int:
 
 
 def threads(value: object, name: str) -> int:
-    """A count of threads, or of what one process has for each; raises ConfigError for more than MOST_THREADS."""
+    """A count of threads, or of objects per thread. Raises ConfigError for more than MOST_THREADS."""
     count = positive(value, name)
     if count > MOST_THREADS:
         raise errors.ConfigError(f"{name} must be at most {MOST_THREADS:,}, got {count}")
@@ -101,7 +101,7 @@ def inbox_prefix(text: str) -> str:
 
 
 def client_name(text: str) -> str:
-    """What CONNECT calls us; raises InvalidName for control characters, which would garble server logs."""
+    """The client's name in CONNECT. Raises InvalidName for control characters, which would garble server logs."""
     if not isinstance(text, str):
         raise errors.InvalidName(f"client name must be a str, not {type(text).__name__}")
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
@@ -110,14 +110,14 @@ def client_name(text: str) -> str:
 
 
 def host_name(text: str, what: str) -> str:
-    """A name or address of a host; raises ConfigError for what no resolver takes."""
+    """A name or address of a host. Raises ConfigError for a text that no resolver accepts."""
     if not text.isprintable() or not text:
         raise errors.ConfigError(f"{what} must be a host name or an address, got {text!r:.80}")
     return text
 
 
 def path(given: str | os.PathLike[str], what: str) -> Path:
-    """The path of a file or folder; raises ConfigError for what no file system has. That it exists is not checked."""
+    """The path of a file or folder, which need not exist. Raises ConfigError for a path that is always invalid."""
     if not isinstance(given, (str, os.PathLike)):
         raise errors.ConfigError(f"{what} must be a str or an os.PathLike, not {type(given).__name__}")
     text = os.fspath(given)
@@ -131,7 +131,7 @@ def path(given: str | os.PathLike[str], what: str) -> Path:
 
 
 def utf8(text: str, what: str, advice: str = "; give bytes") -> bytes:
-    """Text as it is sent; raises ConfigError for what UTF-8 cannot hold (file names, say, may come with such)."""
+    """The bytes to send for a text. Raises ConfigError for text that UTF-8 cannot encode, such as some file names."""
     if not isinstance(text, str):
         raise errors.ConfigError(f"{what} must be a str, not {type(text).__name__}")
     try:

@@ -1,11 +1,11 @@
-"""Values instead of bytes: the one seam between what is sent and what programs work with.
+"""Values instead of bytes: the only place that converts between the values of programs and the bytes of messages.
 
     js = JetStream(nc, codec=codecs.JSON)
     js.publish("orders.new", Order(id=1, total=9.5))        # a msgspec Struct, dataclass, attrs class, dict ...
     for msg in consumer.typed(Order).fetch(10):
         print(msg.value.total)                              # an Order, checked against its fields
 
-JSON and MSGPACK are built on msgspec. Anything else is an object with the two functions of `Codec`.
+JSON and MSGPACK are built on msgspec. For other formats, pass an object with the two functions of `Codec`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["JSON", "MSGPACK", "Codec", "MsgspecCodec"]
 T = TypeVar("T")
 
 OnBad = Literal["raise", "skip", "reject"]
-"""What becomes of a message that cannot be decoded; see `jsclient.jetstream.consuming.typed`."""
+"""The handling of a message that cannot be decoded; see `jsclient.jetstream.consuming.typed`."""
 
 _RAW: Final = (bytes, str, bytearray, memoryview)
 
 
 class Codec(Protocol):
-    """Two functions. Both may raise whatever they like: it becomes the cause of EncodeFailed or DecodeFailed.
+    """Two functions. Both may raise any exception; it becomes the cause of EncodeFailed or DecodeFailed.
 
     One object serves many threads. `decode` gets the type that the program asked for.
     """
@@ -48,13 +48,13 @@ hints.given(Codec)
 
 
 class MsgspecCodec:
-    """JSON or MessagePack by msgspec: Structs, dataclasses, attrs classes, TypedDicts, and all that they may hold.
+    """JSON or MessagePack by msgspec, for Structs, dataclasses, attrs classes, TypedDicts, and all types in them.
 
-    Fields that the type does not have are passed over (unless a Struct forbids them), so that a newer publisher and an
-    older reader go together; a field that is missing, or of another type, is an error.
+    It ignores fields that the type does not have, unless a Struct forbids them. So an older reader can read messages of
+    a newer publisher. A missing field, or a field of another type, is an error.
 
     Attributes:
-        name: Under which it stands in this module.
+        name: Its name in this module.
     """
 
     def __init__(self, name: str, module: Any) -> None:
@@ -74,7 +74,7 @@ class MsgspecCodec:
         return decode(self, data, type)
 
     def decoder(self, type: type[T], /) -> Callable[[bytes], T]:
-        """What decodes this type and nothing else: made once, and a C function."""
+        """A function that decodes only this type. It is made once, and runs in C."""
         decode: Callable[[bytes], T] = first_use.decoder(self._module, type).decode
         return decode
 
@@ -93,7 +93,7 @@ MSGPACK: Final = MsgspecCodec("MSGPACK", msgspec.msgpack)
 
 
 def check(codec: Any) -> None:
-    """Raises ConfigError for what has not the two functions."""
+    """Raises ConfigError for an object without the two functions."""
     if isinstance(codec, (type, ModuleType)) or not all(
         callable(getattr(codec, name, None)) for name in ("encode", "decode")
     ):
@@ -103,8 +103,10 @@ def check(codec: Any) -> None:
 
 
 def decoder(codec: Codec, type: type[T]) -> Callable[[bytes], T]:
-    """What turns bytes into this type with this codec, and raises whatever the codec raises. Raises ConfigError for
-    what is no type, or none that the codec knows."""
+    """A function that turns bytes into this type with this codec; it raises the codec's own errors.
+
+    Raises ConfigError for something other than a type, or for a type that the codec does not support.
+    """
     if isinstance(type, (str, bytes)):
         raise ConfigError(f"values have a type, not {type!r:.80}")
     made: Callable[[bytes], T]
@@ -136,7 +138,7 @@ def _decode_with(decode: Callable[[bytes, Any], Any], type: Any, data: bytes) ->
 
 
 def encode(codec: Codec, value: Any) -> bytes:
-    """The bytes of a value; raises EncodeFailed. Nothing is sent then."""
+    """The bytes of a value. Raises EncodeFailed; then nothing is sent."""
     try:
         data = codec.encode(value)
     except EncodeFailed:
@@ -149,7 +151,7 @@ def encode(codec: Codec, value: Any) -> bytes:
 
 
 def decode(codec: Codec, data: bytes, type: type[T], *, subject: str = "", seq: int | None = None) -> T:
-    """The value in the bytes; raises DecodeFailed, which knows where it came from."""
+    """The value in the bytes; raises DecodeFailed, which names their origin."""
     try:
         return decoder(codec, type)(data)
     except ConfigError:
@@ -161,12 +163,12 @@ def decode(codec: Codec, data: bytes, type: type[T], *, subject: str = "", seq: 
 def failed(
     error: Exception, data: bytes, type: Any, where: str = "", subject: str = "", seq: int | None = None
 ) -> DecodeFailed:
-    """What is raised where `error` was met; `where` the bytes are, for people."""
+    """The DecodeFailed for an `error`; `where` tells people the place of the bytes."""
     return DecodeFailed(f"the {len(data)} bytes{where} are no {name_of(type)}: {error}", bytes(data), subject, seq)
 
 
 def name_of(type: Any) -> str:
-    """A type in a text: `Order`, `list[Order]`."""
+    """The name of a type for a text: `Order`, `list[Order]`."""
     plain = isinstance(type, builtins.type) and get_origin(type) is None  # list[Order] is a type, too, in Python 3.10
     return type.__name__ if plain else repr(type)
 
@@ -176,18 +178,21 @@ def _where(subject: str, seq: int | None) -> str:
 
 
 def failed_message(error: Exception, data: bytes, type: Any, subject: str, seq: int | None) -> DecodeFailed:
-    """The same of a message."""
+    """The same for a message."""
     return failed(error, data, type, _where(subject, seq), subject, seq)
 
 
 def payload_of(codec: Codec | None, payload: Any) -> Any:
-    """What is sent for a payload: bytes and text as they are, a value as the codec writes it. Without a codec it is
-    left as it is: sending it refuses what is no payload."""
+    """The bytes or text to send for a payload.
+
+    Bytes and text stay unchanged, and the codec encodes any other value. Without a codec all payloads stay unchanged;
+    sending refuses invalid ones.
+    """
     return payload if codec is None or isinstance(payload, _RAW) else encode(codec, payload)
 
 
 def from_json(data: bytes, subject: str = "", seq: int | None = None) -> Any:
-    """What `json()` of messages and entries gives; raises DecodeFailed."""
+    """The result of `json()` of messages and entries; raises DecodeFailed."""
     everything: Any = Any
     return decode(JSON, data, everything, subject=subject, seq=seq)
 

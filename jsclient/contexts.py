@@ -17,7 +17,7 @@ from jsclient.errors import ConfigError
 from jsclient.options import TLSOptions
 
 MAX_CONTEXT_SIZE: Final = 1024 * 1024
-# Settings of the CLI that change what a connection is or may do and that we cannot follow: refused, not ignored.
+# Settings of the CLI that change a connection or its permissions, and that we cannot apply. They raise an error.
 _REFUSED: Final = {
     "nsc": "export the credentials with `nsc generate creds` and name the file as creds",
     "socks_proxy": "use the option socket_factory for a proxy",
@@ -28,10 +28,9 @@ _REFUSED: Final = {
 def load_context(name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """The options of a context: keyword arguments for `ConnectOptions` and `connect`.
 
-    `name` is a context name or the path of a context file (anything with a `/` or ending in `.json`);
-    without it the selected context is taken. Files lie in `$XDG_CONFIG_HOME/nats/context`, by default
-    `~/.config/nats/context`. JetStream settings are not options of a connection: see `jetstream_options`.
-    Raises ConfigError, which never quotes the file.
+    `name` is a context name or the path of a context file (anything with a `/` or ending in `.json`). Without it the
+    selected context applies. Files are in `$XDG_CONFIG_HOME/nats/context`, by default `~/.config/nats/context`. For the
+    JetStream settings see `jetstream_options`. Raises ConfigError, which never quotes the file.
     """
     return _connect_options(read_context(name))
 
@@ -39,7 +38,7 @@ def load_context(name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
 def jetstream_options(name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """The JetStream settings of a context: `domain` or `api_prefix` for `JetStream(nc, **...)`.
 
-    `name`: the context, or the path of its file; by default the selected one.
+    `name` is the context, or the path of its file; by default the selected one.
     """
     fields = read_context(name)
     pairs = {"domain": _text(fields, "jetstream_domain"), "api_prefix": _text(fields, "jetstream_api_prefix")}
@@ -47,7 +46,7 @@ def jetstream_options(name: str | os.PathLike[str] | None = None) -> dict[str, A
 
 
 def read_context(name: str | os.PathLike[str] | None = None) -> Mapping[str, Any]:
-    """All settings of a context, under the names that the file has; `name` as in `load_context`. Raises ConfigError."""
+    """All settings of a context, under the names in the file. `name` works as in `load_context`. Raises ConfigError."""
     return _read(_context_path(name))
 
 
@@ -65,7 +64,7 @@ def selected_context() -> str | None:
 
 
 def config_dir() -> Path:
-    """Where the NATS CLI keeps its contexts."""
+    """The folder in which the NATS CLI keeps its contexts."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "nats"
 
@@ -114,7 +113,7 @@ def _text(fields: Mapping[str, Any], key: str) -> str | None:
 
 
 def _literal(fields: Mapping[str, Any], key: str) -> str | Literal | None:
-    """The CLI takes `env:NAME` in a context at its word, and so do we: a file names no environment variables."""
+    """The CLI takes `env:NAME` in a context literally, and so do we: a file cannot name environment variables."""
     value = _text(fields, key)
     return Literal(value) if value is not None and value.startswith(ENV_PREFIX) else value
 
@@ -146,7 +145,7 @@ def _connect_options(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _credentials(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The first kind that is there, in the order of the CLI (contexts may hold several)."""
+    """The first kind of credentials in the context, in the order of the CLI (contexts may hold several)."""
     user, creds, nkey = _literal(fields, "user"), _path(fields, "creds"), _path(fields, "nkey")
     password, jwt, seed = _literal(fields, "password"), _literal(fields, "user_jwt"), _literal(fields, "user_seed")
     if user:

@@ -1,8 +1,8 @@
-"""Options against their declarations: a value of the wrong type is a ConfigError before anything is sent.
+"""Checks options against their declarations. A value of the wrong type raises ConfigError before anything is sent.
 
-What a type checker refuses is refused when the program runs, too, by the same annotations; ranges and words are checked
-where they are known. Looking costs some microseconds, so that this is for options of what lives for a while; what goes
-into every message checks itself.
+The annotations that a type checker uses also apply when the program runs. Other code checks ranges and allowed words. A
+check costs some microseconds, so it is for options of objects that live for a while. Options of single messages have
+their own checks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Accepts = Callable[[Any], bool]
 _CALLABLE: Any = Callable
 
 OWN_ERRORS = frozenset(("subject", "key", "queue", "headers", "return"))
-"""Arguments that raise InvalidSubject, InvalidName or InvalidHeader where they are encoded."""
+"""Arguments whose encoding raises InvalidSubject, InvalidName or InvalidHeader."""
 
 _HANDLES = {"Connection": "jsclient.connection", "JetStream": "jsclient.jetstream", "KeyValue": "jsclient.keyvalue"}
 """Classes that modules import for type checkers only, with the module of each."""
@@ -45,7 +45,7 @@ _WORDS = {
 
 
 def check(table: type, given: Mapping[str, Any]) -> None:
-    """Refuse options of another type than those that the class or TypedDict declares. Names are not its concern."""
+    """Refuse options of another type than the class or TypedDict declares. It does not check their names."""
     accepts = _table(table)
     for name, value in given.items():
         found = accepts.get(name)
@@ -56,7 +56,7 @@ def check(table: type, given: Mapping[str, Any]) -> None:
 
 
 def arguments(function: F) -> F:
-    """Decorator of a public call: arguments of another type than their annotations are a ConfigError, before it runs.
+    """Decorator of a public call. Arguments of another type than their annotations raise ConfigError before it runs.
 
     It costs about a microsecond, so it is not for calls of every message.
     """
@@ -79,7 +79,7 @@ def arguments(function: F) -> F:
 
 
 def _arguments(function: Any) -> dict[str, tuple[Accepts, str]]:
-    """Without `OWN_ERRORS`, which check themselves."""
+    """The checks of a function's arguments, without `OWN_ERRORS`, which have their own checks."""
     hints = {name: _evaluated(note, function.__module__) for name, note in function.__annotations__.items()}
     return {
         name: (accepts(hint), words(hint)) for name, hint in hints.items() if name not in OWN_ERRORS and hint is not Any
@@ -93,9 +93,9 @@ def _wrong(name: str, value: Any, wanted: str) -> ConfigError:
 
 
 def declared(table: str = "") -> Callable[[type[T]], type[T]]:
-    """Decorator of an attrs class: its arguments are checked by `check`.
+    """Decorator of an attrs class that checks its arguments with `check`.
 
-    `table`: the TypedDict of the same module with the types that its converters take, for the fields that it has.
+    `table` is the TypedDict of the same module with the types that the converters accept, for the fields in it.
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -116,7 +116,7 @@ def declared(table: str = "") -> Callable[[type[T]], type[T]]:
 
 @functools.cache
 def _table(table: type) -> dict[str, tuple[Accepts, str]]:
-    """Name -> what accepts a value, and that in words. Fields that are converted are left to their converter."""
+    """Name -> a test of a value, and its meaning in words. Fields with a converter are left to the converter."""
     fields = getattr(table, "__attrs_attrs__", ())
     converted = {field.name for field in fields if field.converter is not None}
     found = {}
@@ -127,7 +127,7 @@ def _table(table: type) -> dict[str, tuple[Accepts, str]]:
 
 
 def hints_of(table: type) -> dict[str, Any]:
-    """The annotations of a class or TypedDict; those that name what is not imported yet are Any."""
+    """The annotations of a class or TypedDict. Annotations with names that are not imported yet are Any."""
     found: dict[str, Any] = {}
     for base in reversed(table.__mro__[:-1]):
         for name, note in inspect.get_annotations(base).items():
@@ -151,14 +151,14 @@ def _evaluated(note: Any, module: str) -> Any:
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    """The parts of a union; of anything else itself."""
+    """The parts of a union; any other annotation is its only part."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return tuple(part for option in typing.get_args(hint) for part in _options(option))
     return (hint,)
 
 
 def accepts(hint: Any) -> Accepts:
-    """What says of a value whether the annotation allows it."""
+    """A function that returns True if the annotation allows a value."""
     tests = [_accepts_one(option) for option in _options(hint)]
     return tests[0] if len(tests) == 1 else lambda value: any(test(value) for test in tests)
 
@@ -171,7 +171,7 @@ def _accepts_one(hint: Any) -> Accepts:
     if hint is float:
         return lambda value: hasattr(type(value), "__float__") and not isinstance(value, bool)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:  # which words there are is checked where a newer server cannot know more
+    if origin is typing.Literal:  # other code checks the words, if a newer server cannot have more
         kinds = tuple({type(word) for word in args})
         return lambda value: isinstance(value, kinds)
     if origin is type:
@@ -188,18 +188,18 @@ def _accepts_one(hint: Any) -> Accepts:
 
 
 def _is_type(value: Any) -> bool:
-    """A class, or what `typing` makes of classes."""
+    """True for a class, or for an object that `typing` makes of classes."""
     made = type(value).__module__ in ("typing", "types", "typing_extensions")
     return isinstance(value, type) or typing.get_origin(value) is not None or made or value is Any
 
 
 def _is_int(value: Any) -> bool:
-    """Of at most 64 bits, with or without a sign: servers read no larger one."""
+    """True for an integer of at most 64 bits, signed or unsigned, because servers cannot read a larger one."""
     return hasattr(type(value), "__index__") and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
 
 def _accepts_many(origin: type, args: tuple[Any, ...]) -> Accepts:
-    """Of a sequence or mapping also what is in it, where looking takes nothing away."""
+    """A test of a sequence or mapping. It also tests the items if iterating does not consume them."""
     if issubclass(origin, Mapping):
         key, item = (accepts(part) for part in args or (Any, Any))
         return lambda value: isinstance(value, Mapping) and all(key(k) and item(v) for k, v in value.items())

@@ -1,8 +1,7 @@
 """Float seconds <-> integer nanoseconds, and the deadline of a call.
 
-Durations are seconds or a timedelta in signatures, float seconds everywhere else; integer nanoseconds exist on the
-wire only.
-This is the only module that knows the factor between them.
+Durations are seconds or a timedelta in signatures, and float seconds everywhere else. Integer nanoseconds exist only on
+the wire. This is the only module that contains the factor between them.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ NANOSECONDS: Final = 1_000_000_000
 
 MOST_NANOSECONDS: Final = 2**63 - 1
 MOST_SECONDS: Final = MOST_NANOSECONDS // 1_000_000_000
-"""The wire has 64 bits, which are 292 years."""
+"""The wire has 64 bits, which is 292 years."""
 
 MOST_POLLED: Final = 2**31 - 1
-"""Milliseconds (24 days) that `poll` can wait; what waits longer counts as late then."""
+"""Milliseconds (24 days) that `poll` can wait. A longer wait counts as late after that."""
 
 FOREVER: Final = 1e9
-"""Seconds (32 years) from which on a timeout is none: the system's clocks and locks refuse to count so far."""
+"""A timeout of at least these seconds (32 years) sets no limit: the system's clocks and locks reject such times."""
 
 
 _ALWAYS_ON: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None) or (
@@ -37,16 +36,16 @@ _ALWAYS_ON: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None) or (
 
 
 def elapsed() -> float:
-    """Seconds on a clock that nobody sets, and that goes on while the machine is suspended.
+    """Seconds on a monotonic clock that continues while the machine is suspended.
 
-    `time.monotonic` stands still then on Linux and macOS. So this is for what servers and other machines count
-    meanwhile: leases, and how long a stream remembers message ids. Timeouts of calls count the time that we run.
+    `time.monotonic` stops then on Linux and macOS. So use this for times that servers and other machines count
+    meanwhile, such as leases or the duplicate window of a stream. Timeouts of calls count the time that we run.
     """
     return time.monotonic() if _ALWAYS_ON is None else time.clock_gettime(_ALWAYS_ON)
 
 
 class Default(enum.Enum):
-    """The type of `DEFAULT`: "the default timeout of this kind of call" (None means: wait for ever)."""
+    """The type of `DEFAULT`, which means "the default timeout of this kind of call". None waits indefinitely."""
 
     DEFAULT = "default"
 
@@ -62,7 +61,7 @@ MAX_SECONDS: Final = (1 << 63) / 1e9
 
 
 def to_ns(seconds: float | dt.timedelta) -> int:
-    """Seconds (or a timedelta) as integer nanoseconds; a timedelta is converted without rounding."""
+    """Seconds (or a timedelta) as integer nanoseconds. A timedelta is converted without rounding."""
     try:
         if isinstance(seconds, dt.timedelta):
             microseconds = (seconds.days * 86_400 + seconds.seconds) * 1_000_000 + seconds.microseconds
@@ -78,23 +77,25 @@ def to_ns(seconds: float | dt.timedelta) -> int:
 
 
 def seconds_of(duration: float | dt.timedelta) -> float:
-    """A duration as float seconds, whichever of the two it is."""
+    """A duration, of either type, as float seconds."""
     return duration.total_seconds() if isinstance(duration, dt.timedelta) else float(duration)
 
 
 def plain(duration: float | dt.timedelta) -> float:
-    """A duration as seconds; what is none is left as it is, for the check behind this."""
+    """A duration as seconds. Anything else stays unchanged for a later check."""
     return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
 
 
 def plain_or_none(duration: float | dt.timedelta | None) -> float | None:
-    """The same where None has a meaning."""
+    """The same if None is allowed, too."""
     return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
 
 
 def doubled(first: float, times: int, most: float) -> float:
-    """`first` seconds, doubled so many times, and at most `most`. A float ends at 2**1024: what is tried again for
-    hours gets there."""
+    """`first` seconds, doubled `times` times, and at most `most`.
+
+    A float ends at 2**1024, which retries over hours would reach.
+    """
     return min(most, first * 2.0 ** min(times, 64))
 
 
@@ -104,7 +105,7 @@ def to_seconds(nanoseconds: int) -> float:
 
 
 def check_timeout(timeout: float | None, name: str = "timeout") -> None:
-    """Refuse what no call accepts: a negative timeout or NaN. None waits for ever, 0 takes only what is there."""
+    """Refuse a negative timeout or NaN. None waits indefinitely, and 0 returns only what is available."""
     try:
         fits = timeout is None or (timeout >= 0 and not isinstance(timeout, bool))
     except TypeError:
@@ -117,8 +118,8 @@ _PLAIN: Final = frozenset({int, float})
 
 
 def resolve(timeout: Timeout, default: float | None) -> float | None:
-    """The seconds that one call has: its own timeout if given, else the default of that kind of call; checked."""
-    # As usual. The rest takes 0.7 us, a twentieth of all that a fetch does in Python before it asks.
+    """The seconds for one call: its own checked timeout if given, else the default of that kind of call."""
+    # The usual case. The rest takes 0.7 µs, a twentieth of the Python work of a fetch before its request.
     if timeout.__class__ in _PLAIN and 0 <= timeout < FOREVER:  # type: ignore[operator]
         return timeout  # type: ignore[return-value]
     if isinstance(timeout, Default):
@@ -132,12 +133,12 @@ def resolve(timeout: Timeout, default: float | None) -> float | None:
 
 
 def whole(timeout: Timeout) -> Default | Deadline:
-    """For a call of several steps: the timeout that was given bounds all of them, the default is one of each step."""
+    """The timeout for a call of several steps. A given timeout bounds all of them; the default applies to each step."""
     return timeout if isinstance(timeout, Default) else Deadline.of(timeout, None)
 
 
 class Deadline:
-    """The moment at which a multi-step call has used up its timeout; made once, asked at every step."""
+    """The moment at which a multi-step call has used up its timeout. It is made once and checked at every step."""
 
     __slots__ = ("at", "seconds")
 
@@ -147,11 +148,11 @@ class Deadline:
 
     @classmethod
     def of(cls, timeout: Timeout, default: float | None) -> Deadline:
-        """That of one call, which bounds all of its steps: what an outer call hands down, or else a new one."""
+        """The deadline of one call, which bounds all of its steps. An outer call may pass one; otherwise it is new."""
         return timeout if isinstance(timeout, Deadline) else cls(resolve(timeout, default))
 
     def prolonged(self, timeout: float | None) -> Deadline:
-        """Another one with the same beginning."""
+        """A deadline with another timeout and the same start."""
         assert self.at is not None
         assert self.seconds is not None
         other = Deadline(timeout)
@@ -160,7 +161,7 @@ class Deadline:
         return other
 
     def remaining(self) -> float | None:
-        """Seconds left, never negative; None when there is no limit."""
+        """Seconds left, never negative; None if there is no limit."""
         if self.at is None:
             return None
         return max(0.0, self.at - time.monotonic())
@@ -169,17 +170,17 @@ class Deadline:
         return self.at is not None and time.monotonic() >= self.at
 
     def at_most(self, seconds: float) -> float:
-        """The smaller of what is left and `seconds`."""
+        """The smaller of the remaining time and `seconds`."""
         left = self.remaining()
         return seconds if left is None else min(left, seconds)
 
 
 Timeout: TypeAlias = float | dt.timedelta | Default | Deadline | None
-"""What every public call takes as `timeout`. A Deadline is one that an outer call has made, and hands down."""
+"""The type of `timeout` in all public calls. A Deadline comes from an outer call that passes it on."""
 
 
 class Patience:
-    """How long a call of many steps goes on: its own timeout bounds the whole, by default each step has its time."""
+    """The time for a call of many steps. A given timeout bounds the complete call; the default bounds each step."""
 
     def __init__(self, timeout: Timeout, step: float | None) -> None:
         self._step = step if isinstance(timeout, Default) else None
@@ -187,7 +188,7 @@ class Patience:
 
     @property
     def whole(self) -> float | None:
-        """Seconds left for the whole; None when only its steps are bounded."""
+        """Seconds left for the complete call; None if only its steps are bounded."""
         return self._whole.remaining()
 
     def remaining(self) -> float | None:
@@ -200,7 +201,7 @@ class Patience:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Around what is no part of the call: the time that the application takes between two results."""
+        """Wrap the time that the application takes between two results, because it does not belong to the call."""
         left = time.monotonic()
         try:
             yield

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _CACHED: Final = type(functools.lru_cache(len))
 
 _DEEPEST: Final = 20
-"""Layers of partial objects, methods and caches that are looked through; more do not occur."""
+"""The number of nested partial objects, methods and caches to look through; more do not occur."""
 
 _ADVICE: Final = "Give a plain function. In it, asyncio.run() can run a coroutine and a loop can run a generator."
 
@@ -40,7 +40,7 @@ def check(call: Any, what: str) -> None:
 
 
 def required(call: Any, what: str) -> None:
-    """The same where there must be a function."""
+    """The same if None is not allowed."""
     if call is None:
         raise ConfigError(f"{what} must be a function, not None")
     check(call, what)
@@ -50,7 +50,7 @@ def ran(result: T) -> T:
     """Return the result of a function of the application. Raises ConfigError if it is awaitable or a generator."""
     kind = type(result)
     if not (hasattr(kind, "__await__") or hasattr(kind, "throw") or hasattr(kind, "asend")):
-        return result  # the usual case, which must cost little
+        return result  # the usual case, which must be cheap
     if isinstance(result, (Coroutine, Generator)):
         try:
             result.close()  # Python warns of a coroutine that is neither awaited nor closed

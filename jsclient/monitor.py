@@ -25,30 +25,30 @@ from jsclient.jetstream import JetStream
 __all__ = ["ConsumerRow", "Monitor", "Snapshot", "StreamRow"]
 
 CONSUMER_REQUESTS: Final = 15
-"""Consumer listings per snapshot: streams take turns, so that a snapshot stays below 20 requests."""
+"""Consumer listings per snapshot. Streams take turns, so a snapshot stays below 20 requests."""
 
 HISTORY: Final = 30
-"""Rates that are kept per row, for sparklines."""
+"""Number of rates stored per row, for sparklines."""
 
 SNAPSHOT_TIMEOUT: Final = 5.0
 
 
 @attrs.frozen
 class StreamRow:
-    """A stream. Rates are None until a second snapshot is there to compare with.
+    """A stream. Rates are None until there is a second snapshot to compare with.
 
     Attributes:
-        name: Of the stream.
+        name: Name of the stream.
         storage: "file" or "memory".
-        messages: How many are stored.
+        messages: Number of stored messages.
         bytes: Bytes that they take.
         first_seq: Sequence of the oldest one.
         last_seq: Sequence of the newest one.
-        consumers: How many consumers it has.
-        deleted: Messages that were deleted between the first and the last one.
-        in_per_second: Messages stored a second since the snapshot before; None in the first one.
-        history: The last of these rates, the oldest one first.
-        trouble: What is wrong, such as "no leader"; "" when nothing is.
+        consumers: Number of its consumers.
+        deleted: Number of messages deleted between the first and the last one.
+        in_per_second: Messages stored per second since the previous snapshot; None in the first one.
+        history: The latest of these rates, the oldest one first.
+        trouble: The problem, such as "no leader"; "" if there is none.
     """
 
     name: str
@@ -66,23 +66,24 @@ class StreamRow:
 
 @attrs.frozen
 class ConsumerRow:
-    """A consumer. `lag`: messages not acknowledged, pending or under way. `age`: seconds since the server was asked.
+    """A consumer. `lag` counts messages that are pending or wait for an ack. `age` is in seconds since the last
+    request.
 
     Attributes:
         stream: The stream that it reads.
-        name: Of the consumer.
-        pending: Messages that were not delivered yet.
-        ack_pending: Messages that were delivered and not acknowledged.
-        redelivered: Messages among these that were delivered more than once.
-        waiting: Pulls that wait.
-        paused: Whether it is paused.
+        name: Name of the consumer.
+        pending: Number of messages that were not delivered yet.
+        ack_pending: Number of messages that were delivered and not acknowledged.
+        redelivered: Number of these messages that were delivered more than once.
+        waiting: Number of waiting pulls.
+        paused: True if it is paused.
         lag: `pending` and `ack_pending` together.
-        out_per_second: Deliveries a second since it was asked about before; None the first time.
-        done_per_second: Messages acknowledged a second since then; None the first time.
-        eta: Seconds until the lag is gone at this rate; None when it does not shrink.
-        age: Seconds since the server was asked about it.
-        history: The last rates of acknowledged messages, the oldest one first.
-        trouble: What is wrong; "" when nothing is.
+        out_per_second: Deliveries per second since the previous listing; None the first time.
+        done_per_second: Messages acknowledged per second since then; None the first time.
+        eta: Seconds until the lag is gone at this rate; None if it does not shrink.
+        age: Seconds since the server listed it.
+        history: The latest rates of acknowledged messages, the oldest one first.
+        trouble: The problem; "" if there is none.
     """
 
     stream: str
@@ -103,14 +104,14 @@ class ConsumerRow:
 
 @attrs.frozen
 class Snapshot:
-    """One look. `requests`: how many it took; `stale`: consumers known from an earlier look, not asked this time.
+    """One snapshot of an account. It took `requests` requests, and `stale` consumers come from an earlier snapshot.
 
     Attributes:
-        time: When it was taken: seconds since 1970.
+        time: The time of the snapshot in seconds since 1970.
         streams: All streams of the account.
-        consumers: All consumers that are known.
-        requests: How many requests it took.
-        stale: How many of the consumers were not asked about this time.
+        consumers: All consumers that the monitor has found so far.
+        requests: Number of requests to the server.
+        stale: Number of consumers without a new listing in this snapshot.
     """
 
     time: float
@@ -121,10 +122,10 @@ class Snapshot:
 
 
 class Monitor:
-    """Looks at an account from time to time; keeps the last figures, to say how fast they change. Not thread-safe.
+    """Takes snapshots of an account. It keeps the previous numbers to compute rates. Not thread-safe.
 
-    `first`: streams of which the consumers are asked about every time (those on a screen); the others take turns, with
-    `consumer_requests` requests in each snapshot (15).
+    `first` names streams whose consumers every snapshot lists, for example the streams on a screen. The other streams
+    take turns, with `consumer_requests` requests in each snapshot (15).
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -142,7 +143,7 @@ class Monitor:
         self.first: list[str] = []
 
     def snapshot(self, *, timeout: Timeout = DEFAULT) -> Snapshot:
-        """Ask the server; raises what API calls raise."""
+        """Take a snapshot. Raises the same errors as other API calls."""
         deadline = Deadline.of(timeout, SNAPSHOT_TIMEOUT)
         self._requests = 0
         infos = list(self._list("STREAM.LIST", "streams", deadline))
@@ -191,7 +192,7 @@ class Monitor:
         )
 
     def _turn(self, names: list[str]) -> list[str]:
-        """The streams to ask about their consumers now: the first ones, then those that waited longest."""
+        """The streams whose consumers to list now: the first ones, then the streams that waited longest."""
         first = [name for name in self.first if name in names][: self._budget]
         rest = sorted((name for name in names if name not in first), key=lambda name: self._asked.get(name, 0.0))
         return (first + rest)[: self._budget]
@@ -225,7 +226,7 @@ class Monitor:
 
 
 class _Series:
-    """The last figures of one row and how fast they changed."""
+    """The latest numbers of one row, and their rates of change."""
 
     def __init__(self) -> None:
         self.time: float | None = None
@@ -270,7 +271,7 @@ def _consumer_row(stream: str, series: _Series, now: float) -> ConsumerRow:
 
 
 def _trouble(info: dict[str, Any], series: _Series) -> str:
-    """What is wrong with a consumer, in words; "" when nothing seems to be."""
+    """The problem of a consumer, in words; "" if there seems to be none."""
     config = info.get("config") or {}
     limit = config.get("max_ack_pending") or 0
     if info.get("paused"):

@@ -1,15 +1,17 @@
-"""The one place where threads of ours begin: a start has an end.
+"""The only module that starts our threads. Every start ends, with success or an error.
 
-`threading.Thread.start` waits without a limit until the new thread says that it runs. A thread that dies before that,
-for want of memory, says nothing ("Exception ignored in thread started by"), and its starter waits for ever
-(github.com/python/cpython/issues/140746). A connection with such a starter never comes back.
+`threading.Thread.start` waits without a limit until the new thread reports that it runs. A thread that dies before that
+because memory is exhausted reports nothing ("Exception ignored in thread started by"). Then its starter waits forever
+(github.com/python/cpython/issues/140746), and a connection with such a starter hangs.
 
-So a `Thread` of ours does what it is for, or its `start` raises NoThread and it never will. Which of the two is decided
-by one step: the thread takes the right to run (`_right`), or its starter takes it, after it has waited long enough or
-has seen that the thread is dead. The interpreter holds the bound method that a thread enters with until the thread
-ends; a weak reference to it calls C code, and no Python code, which could want memory, too.
+So our `Thread` either runs its function, or its `start` raises NoThread and the function never runs. One atomic step
+decides between the two. The thread takes the right to run (`_right`), or its starter takes it after a long enough wait
+or the death of the thread.
 
-ruff finds threads that are made in another way.
+To detect a death, there is a weak reference to the bound method that the thread enters with. The interpreter holds this
+method until the thread ends. The reference calls C code, because Python code could need memory, too.
+
+ruff finds threads that other code makes in another way.
 """
 
 from __future__ import annotations
@@ -22,22 +24,28 @@ from typing import Any, Final
 from jsclient import errors
 
 SLICE: Final = 0.1
-"""Seconds between two looks for Ctrl-C on Windows. Counted instead of the clock: a process that was stopped for a while
-goes on with the next look, and then the thread has its chance."""
+"""Seconds between two checks for Ctrl-C on Windows.
+
+The starter counts slices and ignores the clock. So a process that was stopped for a while continues with the next
+check, and its thread still has a chance.
+"""
 
 LOOKS: Final = 100
-"""After so many slices a thread that lives and does not begin is given up: it will do nothing when it comes."""
+"""Number of slices after which a living thread that has not begun is given up. It does nothing if it begins later.
+"""
 
 
 def _listed(name: str) -> dict[Any, Any]:
-    """The interpreter's threads that run, or that have been started and do not run yet."""
+    """The interpreter's threads that run, or that were started and do not run yet."""
     found: dict[Any, Any] = vars(threading).get(name, {})
     return found
 
 
 class _Started:
-    """In the place of the Event that `Thread.start` waits for: `Thread.start` of ours waits by itself, and not for the
-    interpreter's word but for the function that the thread is for."""
+    """Replaces the Event that `threading.Thread.start` waits for.
+
+    Our `Thread.start` has its own wait: for the function of the thread, and not only for the interpreter's report.
+    """
 
     __slots__ = ("_set",)
 
@@ -54,16 +62,16 @@ class _Started:
         return self._set
 
     def _at_fork_reinit(self) -> None:
-        """It has no lock."""
+        """Nothing to do, because it has no lock."""
 
 
 class Thread(threading.Thread):
-    """A daemon thread that calls `target` with `args`; its start ends in any case."""
+    """A daemon thread that calls `target` with `args`. Its start ends in any case."""
 
     def __init__(self, name: str, target: Callable[..., Any], *args: Any) -> None:
         super().__init__(target=target, args=args, name=name, daemon=True)
         self._started = _Started()
-        self._right = [None]  # to run: one `pop` takes it, by the thread or by the starter that gives it up
+        self._right = [None]  # the right to run: the thread or the starter that gives up takes it by one `pop`
         self._given_up = False
         self._woken = threading.Lock()  # released when the thread has the right, or has died
         self._woken.acquire()
@@ -71,11 +79,11 @@ class Thread(threading.Thread):
 
     @property
     def began(self) -> bool:
-        """Whether it has come as far as its function; False for ever once its start has failed."""
+        """True if it has reached its function; stays False after a failed start."""
         return not self._right and not self._given_up
 
     def start(self) -> None:
-        """Raises NoThread if the thread does not begin: then it never will."""
+        """Start the thread. Raises NoThread if it does not begin, and then it never will."""
         cause: BaseException | None = None
         try:
             self._start_and_wait()
@@ -83,7 +91,7 @@ class Thread(threading.Thread):
             if self.began and isinstance(error, RuntimeError):
                 raise  # started twice
             cause = error
-        except BaseException:  # Ctrl-C: what has not begun by now shall not begin later
+        except BaseException:  # Ctrl-C: a thread that has not begun must stay that way
             self._give_up()
             raise
         if not self.began and self._give_up():
@@ -92,7 +100,7 @@ class Thread(threading.Thread):
     def _start_and_wait(self) -> None:
         entry = self._bootstrap
         self._death = weakref.ref(entry, self._woken.__exit__)  # type: ignore[arg-type]  # takes anything
-        vars(self)["_bootstrap"] = entry  # the same one for the interpreter; each look makes another one
+        vars(self)["_bootstrap"] = entry  # the same object for the interpreter; each attribute access makes another
         try:
             super().start()
         finally:
@@ -112,18 +120,18 @@ class Thread(threading.Thread):
             self._right.pop()
         except IndexError:
             return  # too late
-        self._death = None  # first: its end wakes nobody any more
+        self._death = None  # first, so the end of the thread wakes no starter
         self._woken.release()
         super().run()
 
     def _give_up(self) -> bool:
-        """False if it has begun after all."""
+        """Take the right to run. False if the thread has begun after all."""
         try:
             self._right.pop()
         except IndexError:
             return False
         self._given_up = True
-        if self._is_dead():  # else it takes itself off the interpreter's lists when it comes
+        if self._is_dead():  # else it removes itself from the interpreter's lists if it begins
             _listed("_limbo").pop(self, None)
             if _listed("_active").get(self.ident) is self:
                 _listed("_active").pop(self.ident, None)
@@ -139,7 +147,7 @@ class Thread(threading.Thread):
 
 
 def start_all(threads: Sequence[Thread], what: str) -> None:
-    """Start all the threads, or raise NoThread: then some of them may run, and their owner ends those."""
+    """Start all the threads. If it raises NoThread, some of them may run, and their owner ends those."""
     for number, thread in enumerate(threads):
         try:
             thread.start()

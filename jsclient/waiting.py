@@ -1,22 +1,22 @@
-"""The one place where a thread of ours waits for another one, and where locks are made.
+"""The only module in which our threads wait for each other, and which makes locks.
 
-A wait on a `SimpleQueue` is the cheapest wake-up that CPython has (32 us of CPU per request against 57 for an
-Event). On POSIX a signal handler interrupts it. On Windows it does not, so the wait is sliced there.
+A wait on a `SimpleQueue` is the cheapest wake-up in CPython (32 µs of CPU per request against 57 µs for an Event). On
+POSIX a signal handler interrupts it. On Windows it does not, so the wait is sliced there.
 
-The rule for locks. A signal handler runs on top of whatever the main thread was doing, a finalizer (`__del__`) on top
-of any thread, both between any two bytecodes. No call that they make may hang: it works, or it raises an error that
-says so. Therefore:
+There is one rule for locks. A signal handler runs on top of any code of the main thread, and a finalizer (`__del__`) on
+top of any thread. Both can start between any two bytecodes. No call in them may hang: it works, or it raises an error.
+Therefore:
 
-* Every lock is made by `new_lock` or `new_turn`. It is reentrant, so that a call on top of its own holder enters, and
-  free again in a forked child. ruff finds locks that are made elsewhere.
-* Under a `new_lock` there are only steps in memory, and at most a send that does not wait: no other I/O, no wait (which
-  `Thread.start` is, too), no code of the user. `tools/rules.py` finds calls that wait. Steps that a nested call could
-  spoil are done without a lock, each as one call into C (see `pings` and `subscriptions`).
-* A `new_turn` is held across waits. A call on top of the thread that has it is refused with `Reentered` (`check_turn`).
+* `new_lock` and `new_turn` make every lock. A lock is reentrant, so a call on top of its own holder can enter. In a
+  forked child it is free again. ruff finds locks that other code makes.
+* Code under a `new_lock` only takes steps in memory, and sends at most without waiting. It must not do other I/O, wait
+  (`Thread.start` waits, too) or run code of the user. `tools/rules.py` finds calls that wait.
+* Steps that a nested call could spoil need no lock. Each of them is one call into C (see `pings` and `subscriptions`).
+* A thread holds a `new_turn` across waits. A call on top of that thread gets `Reentered` (`check_turn`).
 * The send lock of a link is such a turn, but no thread waits while it has it. A handler on top of a write may post
-  frames, and a call of it that waits raises `Reentered` (see `outbox`).
-* A call that would wait for the thread beneath it is refused: `get` raises `Reentered` when its thread is the reader of
-  a connection, or when it would wait without a limit and holds a `new_lock` that others may need to answer.
+  frames. If it makes a call that waits, this raises `Reentered` (see `outbox`).
+* A call that would wait for the thread beneath it raises an error. `get` raises `Reentered` if its thread is the reader
+  of a connection. It also does so for a wait without a limit under a `new_lock` that others may need to answer.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from typing import Any, Final, Generic, TypeVar
 from jsclient import errors
 from jsclient.durations import FOREVER, Deadline
 
-SLICE = 0.1  # seconds between two looks for Ctrl-C on Windows
+SLICE = 0.1  # seconds between two checks for Ctrl-C on Windows
 
-LONG = 1.0  # seconds after which a wait asks whether it can ever end
+LONG = 1.0  # seconds after which a wait checks if it can ever end
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -46,10 +46,10 @@ V = TypeVar("V")
 
 
 class Ticket(Generic[T]):
-    """What one thread waits on and others put into; a queue for one taker.
+    """A queue for one consumer: one thread waits on it, and others put items into it.
 
-    It can be filled without waking the thread (see `wake_chain`), which a `SimpleQueue` cannot. Before 3.13, too, a
-    `SimpleQueue.get` waits for ever when its time runs out while a signal handler runs; a lock does not.
+    Unlike a `SimpleQueue`, it can be filled without waking the thread (see `wake_chain`). Also, before Python 3.13 a
+    `SimpleQueue.get` waits forever if its time runs out while a signal handler runs; a lock does not.
     """
 
     __slots__ = ("_items", "_lock")
@@ -61,13 +61,13 @@ class Ticket(Generic[T]):
 
     def put(self, item: Any) -> None:
         self._items.append(item)
-        try:  # no contextlib.suppress: the reader is here for every reply, and that costs more than all the rest
+        try:  # no contextlib.suppress: the reader runs this for every reply, and it would cost more than all the rest
             self._lock.release()
         except RuntimeError:
             pass  # open already
 
     def put_closed(self, item: Any) -> None:
-        """The first half of `put`: the thread that waits is woken by `open`."""
+        """The first half of `put`; `open` wakes the waiting thread."""
         self._items.append(item)
 
     def open(self) -> None:
@@ -95,7 +95,7 @@ class Ticket(Generic[T]):
                 acquire()
         elif not items:
             end = time.monotonic() + timeout
-            # The lock may be open from an item that was taken without it: then this looks once more.
+            # The lock may still be open from an earlier item that did not need it. Then this checks once more.
             while acquire(True, timeout) and not items:
                 timeout = max(0.0, end - time.monotonic())
         try:
@@ -112,8 +112,9 @@ if sys.version_info >= (3, 13):
 else:
 
     def _get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> Any:
-        # Before 3.13 a get that finds the queue's inner lock free takes it, looks at the clock, and waits for ever if
-        # its time is up by then: certain with a timeout near 0. A get_nowait that found nothing has taken the lock.
+        # Before 3.13 a get that finds the queue's inner lock free takes it and checks the clock. It waits forever if
+        # its time is up by then, which is certain with a timeout near 0. A get_nowait that found nothing has taken the
+        # lock.
         if timeout is not None and ticket.__class__ is queue.SimpleQueue:
             try:
                 return ticket.get_nowait()
@@ -123,7 +124,7 @@ else:
 
 
 INTERRUPTIBLE: Final = sys.platform != "win32"
-"""Whether a signal handler interrupts a wait."""
+"""True if a signal handler interrupts a wait."""
 
 if sys.platform == "win32":  # pragma: no cover - tried on Windows only
 
@@ -141,14 +142,14 @@ else:
 
 
 def get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> Any:
-    """The next item; raises `queue.Empty` after `timeout` seconds (None: waits for ever).
+    """The next item. Raises `queue.Empty` after `timeout` seconds; None waits indefinitely.
 
-    Raises Reentered, after a second, if the wait could not end before its own thread goes on (see the rule above).
+    Raises Reentered, after a second, if the wait could not end before its own thread continues (see the rule above).
     """
     first = LONG if timeout is None or timeout > LONG else timeout
     try:
         if INTERRUPTIBLE and ticket.__class__ is Ticket:
-            return ticket.get(first)  # every request is here: two calls less
+            return ticket.get(first)  # every request comes here, so save two calls
         return _get_interruptibly(ticket, first)
     except queue.Empty:
         if timeout is not None and timeout <= LONG:
@@ -159,23 +160,24 @@ def get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> 
 
 # --- locks ----------------------------------------------------------------------------------------------
 
-# References with a callback in C: in that of a WeakSet, which is Python, a Ctrl-C was printed and lost (96 of 400 that
-# struck a thread which made and freed locks).
+# References with a callback in C. The callback of a WeakSet is in Python, where a Ctrl-C was printed and lost. That
+# happened to 96 of 400 that hit a thread which made and freed locks.
 _locks: set[weakref.ref[Any]] = set()
 _turns: set[weakref.ref[Any]] = set()
 readers: set[int] = set()
-"""The threads that read a socket: see `as_reader`. `on_reader` asks it for the present one."""
+"""The threads that read a socket; see `as_reader`. `on_reader` looks up the current one."""
 
 
 def new_lock() -> Any:
-    """A lock for a few steps in memory: reentrant, and free again in a forked child, which has not its holder."""
+    """A lock for a few steps in memory. It is reentrant, and free again in a forked child, where its holder does not
+    exist."""
     made = threading.RLock()
     _locks.add(weakref.ref(made, _locks.discard))
     return made
 
 
 def new_condition() -> threading.Condition:
-    """A Condition around such a lock, for threads of our own: no signal handler runs on top of them."""
+    """A Condition around such a lock, for our own threads. No signal handler runs on top of them."""
     return threading.Condition(new_lock())
 
 
@@ -192,8 +194,9 @@ _OWNER = re.compile(r" owner=(\d+) ")
 def items_of(shared: dict[K, V]) -> list[tuple[K, V]]:
     """The items of a dict that other threads change without a lock.
 
-    `list(shared.items())` makes a tuple for each, which may start the garbage collector; a finalizer that it runs lets
-    other threads in, and then "dictionary changed size during iteration" is raised. A list of the keys makes nothing.
+    `list(shared.items())` makes a tuple for each item, which may start the garbage collector. A finalizer that it runs
+    lets other threads in, and Python raises "dictionary changed size during iteration". A list of the keys makes no
+    objects.
     """
     found = ((key, shared.get(key, _GONE)) for key in list(shared))
     return [(key, value) for key, value in found if value is not _GONE]  # type: ignore[misc]
@@ -203,13 +206,13 @@ _GONE: Final = object()
 
 
 def holder(turn: Any) -> int | None:
-    """The thread that has a turn, 0 if none, None where nobody can tell. CPython says it in the `repr` alone."""
+    """The thread that holds a turn, 0 if none does, None if that is unknown. CPython shows it only in the `repr`."""
     found = _OWNER.search(repr(turn))
     return int(found[1]) if found else None
 
 
 def is_beneath(thread: int | None, code: Callable[..., object]) -> bool:
-    """True when a thread that runs `code` runs something else on top of it, and not of ours: a signal handler."""
+    """True if a thread that runs `code` runs foreign code on top of it: a signal handler."""
     frame = sys._current_frames().get(thread or 0)
     while frame is not None and frame.f_code is not code.__code__:
         if not frame.f_globals.get("__name__", "").startswith("jsclient."):
@@ -219,24 +222,24 @@ def is_beneath(thread: int | None, code: Callable[..., object]) -> bool:
 
 
 def free(turn: Any) -> None:
-    """Give a turn back, if it is ours. Twice in a row, because a signal handler may raise within the first."""
+    """Release a turn if this thread holds it. Call it twice: a signal handler may raise within the first call."""
     try:
         while turn._is_owned():
             turn.release()
     except RuntimeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise  # else a handler came between the two and has done it
+            raise  # else a handler has released it between the check and the release
 
 
 def check_turn(turn: Any, what: str) -> None:
-    """Raises Reentered if the present thread has the turn: then this is a signal handler or finalizer on top of it."""
+    """Raises Reentered if the current thread has the turn: then this is a signal handler or finalizer on top of it."""
     if turn._is_owned():
         raise errors.Reentered(f"{what} in a signal handler or finalizer, on top of the same on its own thread")
 
 
 @contextlib.contextmanager
 def as_reader() -> Iterator[None]:
-    """The present thread answers the waits of others while the block runs: it must not wait for an answer itself."""
+    """The current thread answers the waits of others while the block runs, so it must not wait for an answer itself."""
     own = threading.get_ident()
     readers.add(own)
     try:
@@ -246,7 +249,7 @@ def as_reader() -> Iterator[None]:
 
 
 def on_reader() -> bool:
-    """True on the reader thread of a connection: in a finalizer, or in what a layer does with what was read."""
+    """True on the reader thread of a connection: in a finalizer, or in a layer's code that handles received data."""
     return threading.get_ident() in readers
 
 
@@ -262,13 +265,13 @@ def _refuse_to_hang(timeout: float | None) -> None:
 
 
 def _alive(made: set[weakref.ref[Any]]) -> list[Any]:
-    """The locks that exist now; copied in one call into C, because other threads make locks at any time."""
+    """The locks that exist now. One call into C copies them, because other threads make locks at any time."""
     return [lock for lock in (ref() for ref in made.copy()) if lock is not None]
 
 
 def free_locks() -> None:
     for made in (*_alive(_locks), *_alive(_turns)):
-        if not made._is_owned():  # else the thread that forked holds it, in a signal handler, and will release it
+        if not made._is_owned():  # else the forking thread holds it in a signal handler, and will release it
             made._at_fork_reinit()
     readers.clear()
 
@@ -280,11 +283,11 @@ if hasattr(os, "register_at_fork"):
 class Gate(threading.Event):
     """An Event that Ctrl-C cannot break.
 
-    `threading.Event` enters a Condition in Python code; a KeyboardInterrupt in there leaves its lock taken for ever,
-    and the next `set` of another thread hangs. This one takes no lock at all.
+    `threading.Event` enters a Condition in Python code. A KeyboardInterrupt in there leaves its lock taken forever, and
+    the next `set` of another thread hangs. This class takes no lock at all.
     """
 
-    def __init__(self) -> None:  # nothing of the base class is used but its type
+    def __init__(self) -> None:  # uses only the type of the base class
         self._open = False
         self._tickets: deque[Ticket[None]] = deque()
 
@@ -293,7 +296,7 @@ class Gate(threading.Event):
 
     @property
     def awaited(self) -> bool:
-        """Whether a thread waits for it now."""
+        """True if a thread waits for it now."""
         return bool(self._tickets)
 
     def set(self) -> None:
@@ -314,7 +317,7 @@ class Gate(threading.Event):
         ticket: Ticket[None] = Ticket()
         try:
             self._tickets.append(ticket)
-            if not self._open:  # look again: what was set before is seen here, what is set later wakes us
+            if not self._open:  # check again: an earlier `set` shows here, a later one wakes this thread
                 get(ticket, None if timeout is None else min(max(timeout, 0.0), FOREVER))
         except queue.Empty:
             return self._open

@@ -2,13 +2,13 @@
 
     from jsclient import arrow
 
-    table = arrow.read_table(js, "ORDERS")                         # everything that is there now
-    more = arrow.read_table(js, "ORDERS", after=table)             # what came since
+    table = arrow.read_table(js, "ORDERS")                         # all messages stored so far
+    more = arrow.read_table(js, "ORDERS", after=table)             # messages that came since
     with arrow.read_batches(js, "ORDERS", columns=["seq", "value"]) as batches:
         for batch in batches: ...
     arrow.write_table(js, table.select(["subject", "value"]))
 
-The same machinery reads for `jsclient.spark`. Everything is explained in the README.md of this folder.
+The same machinery reads for `jsclient.spark`. The README.md of this folder explains everything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadArguments", "Written", "read_batches", "read_table", "write_table"]
 
-# Loaded when first used: what reads without columns does not need pyarrow.
+# Loaded when first used, because code that reads without columns does not need pyarrow.
 _HOMES = {
     "ReadArguments": "tables",
     "Written": "writing",

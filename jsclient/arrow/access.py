@@ -1,7 +1,7 @@
-"""The few JetStream requests that planning and reading need, repeated while the server is away.
+"""The few JetStream requests that planning and reading need, retried while the server is unavailable.
 
-Spark does not retry a failed `latestOffset` or `commit`: one lost request would end the query. So every request
-here is repeated until `reconnectTimeout` has passed, and what is raised then carries a token.
+Spark does not retry a failed `latestOffset` or `commit`, so one lost request would end the query. Therefore every
+request here is retried until `reconnectTimeout` has passed. The error that is raised then carries a token.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 CONSUMER_LIMIT: Final = 10026  # err_code of "maximum consumers limit reached"
 RETRY_PAUSE: Final = 0.2  # seconds between two attempts; a restarted server is back within about a second
-KEEP_ANSWERS: Final = 60.0  # seconds for which a task believes what another one of its worker was told of a stream
+KEEP_ANSWERS: Final = 60.0  # seconds for which the tasks of a worker share answers about a stream
 MOST_ANSWERS: Final = 1000
-FEW_FILTERS: Final = 8  # one question to the leader for each
+FEW_FILTERS: Final = 8  # one request to the leader for each
 MOST_STEPS: Final = 100
 RETRIED: Final = (
     errors.JetStreamUnavailable,
@@ -51,9 +51,9 @@ _answers: WeakKeyDictionary[Connection, dict[Any, tuple[float, Any]]] = WeakKeyD
 
 
 def cached(nc: Connection, key: Any, ask: Callable[[], T]) -> T:
-    """What `ask` said on this connection within the last minute, or says now. Tasks of one worker share connections.
+    """The result of `ask` from the last minute on this connection, or a new one. Tasks of one worker share connections.
 
-    A task that fails closes its connection, so a retry asks anew.
+    A task that fails closes its connection, so a retry calls `ask` again.
     """
     answers = _answers.setdefault(nc, {})
     known = answers.get(key)
@@ -65,23 +65,23 @@ def cached(nc: Connection, key: Any, ask: Callable[[], T]) -> T:
 
 
 def forget(nc: Connection, key: Any) -> None:
-    """Ask again next time."""
+    """Drop the answer, so the next call asks again."""
     _answers.get(nc, {}).pop(key, None)
 
 
 class StreamAccess:
-    """One stream as the data source uses it; made anew for every task and planning call, holds no state but caches."""
+    """One stream as the data source uses it. Each task and planning call makes a new one; its only state is caches."""
 
     def __init__(self, nc: Connection, options: Settings, stream: str = "", timeout: float | None = None) -> None:
         self.nc = nc
         self.options = options
         self.stream: str = stream or options.stream
-        self.deadline: Deadline = Deadline(timeout)  # of all that is asked and read through this
+        self.deadline: Deadline = Deadline(timeout)  # for all requests and reads of this object
         self.api: Api = Api(nc, domain=options.domain, prefix=options.api_prefix)
         self.capabilities: Capabilities = cached(nc, ("capabilities", self.api.prefix), lambda: Capabilities(self.api))
 
     def retrying(self, what: str, call: Callable[[], T]) -> T:
-        """Call until it works; JETSTREAM_READ_FAILED names `what` when the server stays away too long."""
+        """Call until it works. If the server stays unavailable too long, JETSTREAM_READ_FAILED names `what`."""
         deadline = Deadline(self.deadline.at_most(self.options.reconnect_timeout))
         while True:
             try:
@@ -100,7 +100,7 @@ class StreamAccess:
             except errors.ConsumerFilterError:
                 raise  # the reader has another way
             except errors.AccountLimitExceeded as error:
-                # Other tasks end and delete their consumers; those of killed ones vanish after their threshold.
+                # Other tasks end and delete their consumers. Consumers of killed tasks vanish after their threshold.
                 if error.err_code != CONSUMER_LIMIT or deadline.expired():
                     raise self.failed(what, error) from error
                 log.info("stream %r: %s; waiting for other tasks", self.stream, error)
@@ -109,7 +109,7 @@ class StreamAccess:
                 raise self.failed(what, error) from error
 
     def patience(self) -> float:
-        """Seconds for one request to the API: within what is left of the time."""
+        """Seconds for one request to the API, at most the remaining time."""
         return self.deadline.at_most(API_TIMEOUT)
 
     def failed(self, what: str, error: BaseException) -> Refused:
@@ -143,13 +143,13 @@ class StreamAccess:
         return StreamState(
             name=self.stream,
             created=created,
-            # A new stream says 0 and 0, an emptied one last + 1.
+            # A new stream reports 0 and 0, an emptied one last + 1.
             first=last + 1 if state.messages == 0 else max(1, state.first_seq),
             last=last,
             messages=state.messages,
             bytes=state.bytes,
             retention=config.retention or "limits",
-            # Of a mirror, too: with mirror_direct it answers for its origin, for its own name only with allow_direct.
+            # For a mirror, too. With mirror_direct it answers for its origin; for its own name it needs allow_direct.
             allow_direct=bool(config.allow_direct),
             consumer_count=state.consumer_count,
             compacted=self.options.compacted,
@@ -157,14 +157,14 @@ class StreamAccess:
         )
 
     def direct_works(self, state: StreamState) -> bool:
-        """Whether ranges can be read by batched direct get: allowed in the stream, and a server of 2.11 or later."""
+        """True if ranges can be read by batched direct get: the stream allows it, and the server is 2.11 or later."""
         return state.allow_direct and self.capabilities.at_least((2, 11)) is True
 
     def sequence_at(self, ns: int, state: StreamState) -> int:
         """The first sequence stored at or after a point in time; state.end when there is none.
 
-        A throw-away consumer answers it on every server: it begins where such a message is. Work queues allow no
-        such consumer, there a direct get does (2.11).
+        A temporary consumer that starts at this time finds it on every server. Work queues do not allow such a
+        consumer, so they need a direct get (2.11).
         """
         if state.messages == 0:
             return state.end
@@ -185,12 +185,13 @@ class StreamAccess:
             time.sleep(deadline.at_most(RETRY_PAUSE))
 
     def next_on_leader(self, seq: int, filters: tuple[str, ...], before: int | None = None) -> int | None:
-        """The first message at or after `seq` that matches, as the leader of the stream knows it; None if none does.
+        """The first message at or after `seq` that matches, according to the leader of the stream; None if none does.
 
-        Nothing at or after `before` is looked for.
+        The search ends at `before`.
         """
         if len(filters) > FEW_FILTERS:
-            # From message to message, which mostly asks less than once for each filter: one of many is near.
+            # Go from message to message. With many filters a match is near, so this mostly needs fewer requests than
+            # filters.
             matching = Matching(filters)
             for _ in range(min(len(filters), MOST_STEPS)):
                 found = self._next_on_leader(seq, ">")
@@ -224,7 +225,7 @@ class StreamAccess:
         return state.end if message.status is not None else parts_of(message).sequence
 
     def stored_at(self, seq: int) -> int | None:
-        """When the message with this sequence was stored, in ns since 1970; None when there is no such message."""
+        """The storage time of the message with this sequence, in ns since 1970; None if there is no such message."""
 
         def get() -> int | None:
             try:
@@ -238,15 +239,14 @@ class StreamAccess:
         return self.retrying("STREAM.MSG.GET", get)
 
     def mark(self, state: StreamState, start: int, end: int) -> tuple[int, int] | None:
-        """Sequence and time of the last message of [start, end), by which the store is known again; None if there is
-        none."""
+        """Sequence and time of the last message of [start, end), to recognize the store later; None without one."""
         if end <= start:
             return None
         stored = state.last_ns if end == state.end else self.stored_at(end - 1)
         return None if stored is None else (end - 1, stored)
 
     def purge_below(self, seq: int) -> None:
-        """Remove what is below `seq` and matches the subjects of the query: it has been processed for good."""
+        """Remove messages below `seq` that match the subjects of the query; they are finally processed."""
         for subject in self.options.subjects or ("",):
             body: dict[str, Any] = {"seq": seq}
             if subject:
@@ -277,7 +277,7 @@ class StreamAccess:
         if filters is not None and len(filters) == 1:
             config["filter_subject"] = config.pop("filter_subjects")[0]
             if not has_wildcard(config["filter_subject"]):
-                # Permissions can be given for it; the server takes the form without it just as well.
+                # Permissions can name this form; the server accepts the form without it just as well.
                 operation += f".{config['filter_subject']}"
         body = {"stream_name": self.stream, "config": config}
         info = self.retrying(
@@ -288,13 +288,14 @@ class StreamAccess:
         return info
 
     def delete_consumer(self, name: str) -> None:
-        """Best effort, without waiting: what stays behind vanishes after its inactive threshold."""
+        """Best effort, without waiting. A consumer that stays behind vanishes after its inactive threshold."""
         consumer_requests.delete_soon(self.api, self.stream, name)
         with suppress(errors.JsClientError):
             engine_of(self.nc).flush_outbox()  # a worker may be killed when its task is done
 
     def check_filters(self) -> None:
-        """More than one filter needs 2.10: an older server would ignore them and deliver everything."""
+        """Check that the server is 2.10 if there are several filters. An older one would ignore them and deliver
+        everything."""
         if len(self.options.subjects) > 1 and self.capabilities.at_least((2, 10)) is False:
             raise self._too_old()
 
@@ -307,7 +308,7 @@ class StreamAccess:
 
 
 def _nanoseconds(text: str) -> int | None:
-    """A time of the server as ns since 1970; None when it is not in the form that servers use."""
+    """A time of the server as ns since 1970; None if it has another form than servers use."""
     return Times().ns(text.encode()) if text.endswith("Z") and len(text) >= 20 else None
 
 

@@ -1,7 +1,7 @@
-"""What one read from the socket brought, column by column.
+"""The messages of one read from the socket, column by column.
 
-The reader thread hands whole lists over (one queue operation per chunk); the task thread takes the columns out of
-them with list comprehensions and one split over all reply subjects, so no object is made per row.
+The reader thread passes complete lists on, with one queue operation per chunk. The task thread gets the columns from
+them with list comprehensions and one split over all reply subjects, so it makes no object per row.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Chunk(msgspec.Struct, gc=False):
         )
 
     def keep(self, wanted: list[bool]) -> Chunk:
-        """The messages marked True. The delivery numbers stay those of the whole chunk."""
+        """The messages marked True. The delivery numbers still belong to the complete chunk."""
 
         def pick(values: list[Any]) -> list[Any]:
             return [value for value, keep in zip(values, wanted, strict=True) if keep]
@@ -76,7 +76,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class Deliveries(NamedTuple):
-    """What the reply subjects of messages say."""
+    """The numbers in the reply subjects of messages."""
 
     sequences: list[int]
     consumer_sequences: list[int]
@@ -86,17 +86,17 @@ class Deliveries(NamedTuple):
 
 
 def split_statuses(messages: list[Msg]) -> tuple[list[Msg], Deliveries | None, list[Msg]]:
-    """Take the status frames out of `messages`; returns (messages, their deliveries, statuses). Only deliveries of a
+    """Remove the status frames from `messages`; returns (messages, their deliveries, statuses). Only deliveries of a
     consumer carry a reply subject.
 
-    ProtocolError when a reply subject is not one of JetStream.
+    Raises ProtocolError if a reply subject does not come from JetStream.
     """
     replies = [m.raw_reply for m in messages]
     found = first_deliveries(replies) if messages else None
     if found is not None:
         return messages, found, []  # most chunks have none
     statuses: list[Msg] = []
-    with suppress(ValueError):  # there is none any more
+    with suppress(ValueError):  # there are no more
         place = 0
         while True:
             place = replies.index(None, place)
@@ -112,7 +112,7 @@ def chunk_of(messages: list[Msg], found: Deliveries) -> Chunk:
     sequences, deliveries, timestamps, pending, size = found
     subjects, payloads = [m.raw_subject for m in messages], [m.data for m in messages]
     nbytes = sum(map(len, payloads))
-    size += len(b"".join(subjects)) + nbytes  # a third of what a sum of lengths costs
+    size += len(b"".join(subjects)) + nbytes  # at a third of the cost of a sum of lengths
     headers = [m.raw_headers for m in messages]
     some = headers.count(None) < len(messages)
     if some:
@@ -126,17 +126,18 @@ _integers = msgspec.json.Decoder(list[int]).decode
 
 
 def any_deliveries(replies: list[bytes | None]) -> Deliveries:
-    """Of any deliveries."""
+    """The numbers of any deliveries."""
     acks = Acks(replies)
     size = sum(len(reply or b"") for reply in replies)
     return Deliveries(acks.sequences(), acks.consumer_sequences(), acks.timestamps(), acks.pending(), size)
 
 
 def first_deliveries(replies: list[bytes | None]) -> Deliveries | None:
-    """The same at half the price for what a reader without acks gets: replies that begin alike, each `...1.`.
+    """The same at half the cost for deliveries to a reader without acks: their replies have a common prefix ending in
+    `1.`.
 
-    One that begins otherwise stays whole, and is no number: then the other way has to do. To take the beginnings out of
-    all replies at once takes three times as long (`replace`).
+    A reply with another prefix stays unchanged and does not parse as a number. Then this returns None, and the caller
+    uses `any_deliveries`. Removing the prefix from all replies in one call (`replace`) takes three times as long.
     """
     first = replies[0] or b""
     if first.count(b".") != 8:
@@ -155,7 +156,7 @@ def first_deliveries(replies: list[bytes | None]) -> Deliveries | None:
 
 # --- direct get ---------------------------------------------------------------------------------------------
 
-MERGED: Final = 1_000  # rows of a chunk that is put together of those of several readers
+MERGED: Final = 1_000  # rows of a chunk that merges the rows of several readers
 
 
 class Times:
@@ -197,7 +198,7 @@ def direct_chunk(parts: list[Parts], messages: list[Msg], times: Times) -> Chunk
 
 
 class Matching:
-    """Keeps the messages of a chunk that match one of several filters, thousands of plain subjects among them."""
+    """Keeps the messages of a chunk that match one of several filters, which may be thousands of plain subjects."""
 
     def __init__(self, filters: Sequence[str]) -> None:
         self._plain = {name.encode("utf-8", "surrogateescape") for name in filters if not has_wildcard(name)}
@@ -207,7 +208,7 @@ class Matching:
         return chunk.keep([self.one(subject) for subject in chunk.subjects])
 
     def one(self, subject: bytes) -> bool:
-        """Whether a message on this subject is kept."""
+        """True if a message on this subject stays."""
         if subject in self._plain:
             return True
         text = subject.decode("utf-8", "surrogateescape") if self._others else ""
@@ -215,7 +216,7 @@ class Matching:
 
 
 def by_bucket(chunk: Chunk, bucket: int, of: int) -> Chunk:
-    """The messages with subjects that belong into this bucket (partitionBy=subject)."""
+    """The messages with subjects that belong to this bucket (partitionBy=subject)."""
     return chunk.keep([bucket_of(subject, of) == bucket for subject in chunk.subjects])
 
 
@@ -233,7 +234,7 @@ def iterate_rows(chunk: Chunk) -> Iterator[tuple[bytes, int, int, bytes | None, 
 
 
 def in_order(readers: Sequence[Iterator[Chunk]]) -> Iterator[Chunk]:
-    """What several readers of one stream bring, each in the order of the stream, in that order."""
+    """The messages of several readers of one stream, merged in the order of the stream; each reader has that order."""
     rows = heapq.merge(*map(_rows, readers), key=itemgetter(1))
     while some := list(islice(rows, MERGED)):
         subjects, sequences, timestamps, headers, payloads = map(list, zip(*some, strict=True))

@@ -1,8 +1,8 @@
 """Lists per column -> Arrow record batches.
 
-A `Chunk` holds what one read from the socket brought, column by column. The builder collects chunks until a
-batch is full (rows or bytes, whichever comes first: 10,000 rows of 1 MB would overflow Arrow's 32-bit offsets)
-and builds each column in one go: no object per row is made on the way.
+A `Chunk` holds the messages of one read from the socket, column by column. The builder collects chunks until a batch
+has enough rows or bytes, whichever comes first (10,000 rows of 1 MB would overflow Arrow's 32-bit offsets). Then it
+builds each column in one step, without an object per row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jsclient.jetstream.api.batch_answers import EMPTY_BLOCK
 
 
 class Columns(Protocol):
-    """What the builder needs of a chunk; all lists have the same length."""
+    """The part of a chunk that the builder needs; all lists have the same length."""
 
     subjects: list[bytes]
     sequences: list[int]
@@ -28,7 +28,7 @@ class Columns(Protocol):
 
 
 class Message(NamedTuple):
-    """A message that is not as it should be."""
+    """A message that does not fit the schema."""
 
     stream: str
     seq: int
@@ -46,7 +46,7 @@ class Documents(Protocol):
     def columns(
         self, payloads: list[bytes], message: Callable[[int], Message]
     ) -> tuple[dict[str, pa.Array], pa.Array | None]:
-        """The columns inside of the payloads, and which rows to keep (None: all)."""
+        """The columns inside of the payloads, and a mask of the rows to keep (None: all)."""
 
 
 class BatchBuilder:
@@ -61,7 +61,7 @@ class BatchBuilder:
         nbytes: int,
         documents: Documents | None = None,
     ) -> None:
-        """`documents` makes those columns that lie inside of the payloads."""
+        """`documents` makes the columns that lie inside of the payloads."""
         self._stream = stream
         self._names = names
         self._schema = schema
@@ -84,7 +84,7 @@ class BatchBuilder:
         return len(self._sequences)
 
     def add(self, chunk: Columns, nbytes: int) -> Iterator[pa.RecordBatch]:
-        """Add a chunk with `nbytes` of payloads; yields the batch that is full now, if any."""
+        """Add a chunk with `nbytes` of payloads. Yields the batch that is full now, if any."""
         self._sequences += chunk.sequences
         self._subjects += chunk.subjects
         self._timestamps += chunk.timestamps
@@ -151,7 +151,7 @@ class BatchBuilder:
         return pa.array(array("i", map(len, self._payloads)), pa.int32())
 
     def _column_reply(self) -> pa.Array:
-        # The format never acknowledges single messages, so there is nothing to reply to.
+        # The format never acknowledges single messages, so there is no reply subject.
         return pa.nulls(len(self), pa.string())
 
     def _column_headers(self) -> pa.Array:
@@ -162,18 +162,18 @@ class BatchBuilder:
 
 
 def _int64(numbers: list[int], kind: pa.DataType | None = None) -> pa.Array:
-    """Via array('q'): twice as fast as pa.array over Python ints."""
+    """Goes through array('q'), which is twice as fast as pa.array over Python ints."""
     return pa.Array.from_buffers(kind or pa.int64(), len(numbers), [None, pa.py_buffer(array("q", numbers))])
 
 
 def _binary(parts: list[bytes], kind: pa.DataType) -> pa.Array:
-    """One join and one list of offsets instead of an append per row; `parts` stay below 2 GiB (batchBytes)."""
+    """Uses one join and one list of offsets instead of an append per row; `parts` stay below 2 GiB (batchBytes)."""
     offsets = array("i", accumulate(map(len, parts), initial=0))
     return pa.Array.from_buffers(kind, len(parts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))])
 
 
 def _strings(parts: list[bytes]) -> pa.Array:
-    """Subjects as text; NATS does not promise UTF-8, so what is not is decoded with replacement characters."""
+    """Subjects as strings. NATS does not guarantee UTF-8, so other bytes become replacement characters."""
     array_ = _binary(parts, pa.string())
     try:
         array_.validate(full=True)
@@ -185,7 +185,7 @@ def _strings(parts: list[bytes]) -> pa.Array:
 def _header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
     """Raw header blocks -> map<string, array<string>>; null where there are none.
 
-    Built from flat lists of names and values: lists of lists of tuples per row cost four times as much.
+    Builds them from flat lists of names and values, because lists of lists of tuples per row cost four times as much.
     """
     if blocks.count(None) + blocks.count(EMPTY_BLOCK) == len(blocks):
         return pa.nulls(len(blocks), kind)
@@ -222,11 +222,11 @@ def _header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
 
 
 def _same_names(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array | None:
-    """The same where every message has the same names in the same order, as with ids; None for all others."""
+    """The same for blocks that all have the same names in the same order, for example ids; None for other blocks."""
     first = blocks[0]
     if first is None or None in blocks:
         return None
-    # One split for all: per block its version, its headers, and an empty line before the one that ends it.
+    # One split for all blocks: each has its version, its headers, and an empty line before the one that ends it.
     lines = b"".join(blocks).split(b"\r\n")[:-1]  # type: ignore[arg-type]
     count, stride = len(blocks), first.count(b"\r\n")
     names = [line[: line.find(b":") + 1] for line in first[10:-4].split(b"\r\n")]

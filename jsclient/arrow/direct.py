@@ -1,8 +1,8 @@
-"""A range of a stream read by batched direct get (server 2.11): no consumer, nothing is consumed.
+"""A range of a stream read by batched direct get (server 2.11), without a consumer and without consuming messages.
 
-Made for small ranges (a consumer costs the meta layer of a cluster more than they are worth) and for work queues,
-which allow no consumer that could read a range twice. Any replica or mirror may answer, and may lag behind, so the
-leader has the last word about a range that ended early.
+It is made for small ranges, for which creating a consumer costs the meta layer of a cluster too much. It is also for
+work queues, which allow no consumer that could read a range twice. Any replica or mirror may answer, and may lag
+behind, so the leader decides about a range that ended early.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from jsclient.message import Msg
 log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 SILENCE: Final = 5.0  # seconds without a frame of the answer, after which the request is repeated
-LAGGING: Final = 0.1  # seconds between two questions while a replica catches up
+LAGGING: Final = 0.1  # seconds between two requests while a replica catches up
 MIRRORED: Final = 5  # answers of mirrors in a row, after which the range is read by a consumer
 
 
 class Repeat(Exception):
-    """The request brought nothing or not all; it is repeated from the next sequence."""
+    """The answer was empty or incomplete; the request is repeated from the next sequence."""
 
 
 class Elsewhere(Exception):
-    """Direct get does not do here: nobody answers it, or a mirror, which does not count. It may keep less."""
+    """Direct get does not work for this stream: no server answers, or only a mirror, which may keep less."""
 
 
 class RangeDirect:
-    """Reads one range; like RangeConsumer, but its chunks are what one request brought."""
+    """Reads one range like RangeConsumer, but each chunk comes from one request."""
 
     def __init__(self, access: StreamAccess, part: Range, gaps: Gaps, required: bool) -> None:
         self._access = access
@@ -49,10 +49,10 @@ class RangeDirect:
         self._reached = part.start  # behind the last message that was read
         self._times = Times()
         self._gaps = gaps
-        self._patient = required  # no answer is waited for; else a consumer reads the range
+        self._patient = required  # wait for an answer; if False, a consumer reads the range instead
         self._mirrored = 0
-        self._counted = False  # the first answer gives the number of messages in the range
-        # One filter is the server's work, of several it knows nothing here: they are matched on this side.
+        self._counted = False  # set after the first answer has given the number of messages in the range
+        # The server applies one filter. A direct get cannot carry several, so the client matches them.
         self._filter = part.filters[0] if len(part.filters) == 1 else ">"
         self._several = Matching(part.filters) if len(part.filters) > 1 else None
 
@@ -99,7 +99,7 @@ class RangeDirect:
         while True:
             found = gets.next(self._access.deadline.at_most(SILENCE))
             if found.messages:
-                self._patient = True  # somebody does answer
+                self._patient = True  # a server does answer
                 yield from self._chunk(found)
             if found.end is not None:
                 self._after(found.end)
@@ -154,7 +154,7 @@ class RangeDirect:
         return parts.pending + 1
 
     def _after(self, end: Msg) -> None:
-        """What the status at the end of an answer means."""
+        """Act on the status at the end of an answer."""
         status = end.status
         assert status is not None
         headers = end.headers
@@ -175,7 +175,7 @@ class RangeDirect:
             )
 
     def _ask_leader(self) -> None:
-        """The replica that answered has no more: is that so, or does it lag behind?"""
+        """The replica that answered has no more messages. Ask the leader if that is true, or if it lags behind."""
         ahead = self._gaps.ahead(self.next)
         if ahead is not None:
             raise Repeat(f"the replica that answered lags behind the leader, which has {ahead}")

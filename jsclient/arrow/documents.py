@@ -1,4 +1,4 @@
-"""Payloads that are documents, as columns; and what becomes of those that are not."""
+"""Turns payloads that are documents into columns, and handles payloads that are not."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ Bad = tuple[Message, str]
 class DocumentColumns:
     """The columns of one schema that lie inside of payloads.
 
-    Bad documents: `refuse` makes the error for the first of them; without it they are null, with their payload in the
-    column `_corrupt`; with `divert` they are handed over before the batch is, and are left out of it.
+    There are three ways to handle bad documents. With `refuse`, the first bad document raises the error that it makes.
+    With `divert`, bad documents are passed to it before the batch is returned, and are left out of the batch. Otherwise
+    they are null, with their payload in the column `_corrupt`.
     """
 
     def __init__(

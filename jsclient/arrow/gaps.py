@@ -1,10 +1,12 @@
 """Proof that a range was read completely: nothing is missing in it, and it is still the same stream.
 
-Deleted messages and those that filters skip leave holes in the sequences, and retention may follow right behind the
-reader, so a hole proves nothing. The reader counts the messages of the range when it begins, and compares the number
-with what it has read at the end. Messages that are missing are lost if the head of the stream has passed a hole. A
-stream that ends before the range does is a loss, too. A replica may lag behind, so the leader decides. Every range ends
-with one STREAM.INFO: the messages themselves do not show that another stream of the same name took over.
+Deleted messages and messages that filters skip leave holes in the sequences. Retention may follow right behind the
+reader, so a hole proves nothing. The reader counts the messages of the range when it begins, and compares this number
+with the messages that it has read.
+
+Missing messages are lost if the head of the stream has passed a hole. A stream that ends before the range does is a
+loss, too. A replica may lag behind, so the leader decides. Every range ends with one STREAM.INFO, because the messages
+alone do not show that another stream of the same name took over.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from jsclient.arrow.chunks import Chunk
     from jsclient.arrow.ranges import Range
 
-PAUSE: Final = 0.2  # seconds between two questions while a leader catches up
+PAUSE: Final = 0.2  # seconds between two requests while a leader catches up
 
 
 class Gaps:
@@ -39,9 +41,10 @@ class Gaps:
         self._at_mark: int | None = None  # when the message at the mark of the plan was stored, as it was read
 
     def begin(self, start: int, pending: int, filtered: bool, count: Callable[[], int]) -> int:
-        """A reader begins at `start`; `pending` messages from there on match. Returns how many lie behind the range.
+        """A reader begins at `start`; `pending` messages from there on match. Returns the number of them behind the
+        range.
 
-        `count` gives the number behind the range. It runs after the server has counted `pending`: messages that
+        `count` gives the number behind the range. It runs after the server has counted `pending`, so messages that
         arrive in between make the range look smaller, never larger.
         """
         if self._access.options.compacted:
@@ -55,7 +58,7 @@ class Gaps:
         return behind
 
     def read(self, start: int, sequences: list[int]) -> None:
-        """`sequences`, all of the range, came where `start` was to be next."""
+        """Record that `sequences` of the range came when `start` was expected next."""
         if self._part.soft and not self._read and start == self._part.start:
             self._from = sequences[0]  # `earliest` promises nothing before the first row
         self._read += len(sequences)
@@ -80,7 +83,7 @@ class Gaps:
         return found if found is not None and found < self._part.end else None
 
     def finish(self, start: int) -> None:
-        """Everything of the range below `start` was read, and nothing is left from there on: is that the truth?"""
+        """Prove that the range was read up to `start`, and that nothing is left from there on; else raise."""
         part = self._part
         state = self._settled()
         if self._other(state):
@@ -123,7 +126,7 @@ class Gaps:
             self._passed(state, passed[0][0], min(state.first, passed[-1][1]), lost)
 
     def _head(self, state: StreamState, start: int) -> None:
-        """The head must lie at or below `start`, from where nothing has been delivered yet."""
+        """Check that the head lies at or below `start`, from where nothing has been delivered yet."""
         part, first = self._part, min(state.first, self._part.end)
         if first <= start:
             return
@@ -149,7 +152,7 @@ class Gaps:
         self._lost(f"{text}; look at the servers, then {self._access.options.accept_loss}", missing)
 
     def _same_message(self, mark: tuple[int, int]) -> None:
-        """Compare the message at the mark; one that is no longer there, or that no filter matches, was not read."""
+        """Compare the message at the mark. It was not read if it is gone or matches no filter."""
         sequence, planned = mark
         stored = self._access.stored_at(sequence) if self._at_mark is None else self._at_mark
         if stored is not None and stored != planned:

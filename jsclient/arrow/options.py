@@ -1,4 +1,4 @@
-"""How jsclient.arrow reads a stream, and the errors that it raises."""
+"""The settings with which jsclient.arrow reads a stream, and the errors that it raises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReadOptions:
     subjects: tuple[str, ...] = ()
     task_timeout: float | None = None
 
-    domain: None = None  # is in the prefix
+    domain: None = None  # the prefix contains it
     read_method: str = "auto"
     fail_on_data_loss: bool = True
     compacted: bool = False
@@ -55,7 +55,7 @@ class ReadOptions:
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Turns what the machinery found into the errors of jsclient.errors."""
+    """Turns errors of the reading machinery into the errors of jsclient.errors."""
     try:
         yield
     except Refused as refused:

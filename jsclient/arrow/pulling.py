@@ -1,9 +1,9 @@
 """A range of a stream read as columns, through an ephemeral pull consumer and the pump of all pulls.
 
-The consumer acknowledges nothing, lives in the memory of one server and vanishes by itself when a task is killed.
-Sequences decide where the range ends, never counts: messages may be deleted, and filters skip some. Whatever goes
-wrong on the way (lost link, restarted server, vanished consumer, a hole in the deliveries) ends in the same place:
-a new consumer after the last message that was handed out.
+The consumer needs no acks, lives in the memory of one server and vanishes by itself when a task is killed. The end of
+the range is decided by sequences and never by counts, because messages may be deleted and filters skip some. After any
+failure (lost link, restarted server, vanished consumer, a hole in the deliveries) a new consumer continues after the
+last message that was returned.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from jsclient.message import Msg
 log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 TERMS: Final = PullTerms(expires=30.0, heartbeat=5.0)
-PAUSE: Final = 0.05  # seconds before the first new consumer; grows with each one that brings nothing
+PAUSE: Final = 0.05  # seconds before the first new consumer; grows with each one without messages
 RESTARTS: Final = 50  # new consumers without one message of progress in between, before the task gives up
 
 
 class Interrupted(Exception):
-    """The consumer cannot be read on; a new one continues after the last message."""
+    """This consumer cannot continue; a new one continues after the last message."""
 
 
 class RangeSource(PullSource):
-    """Where the pulls of one consumer go. What is wrong with it is not asked: a new consumer goes on."""
+    """The destination of the pulls of one consumer. It ignores the cause of a failure, because a new consumer
+    continues."""
 
     ack_none = True
 
@@ -52,9 +53,11 @@ class RangeSource(PullSource):
 
 
 class RangeCredit(Credit):
-    """Up to `prefetch` pulls are under way, but never for more messages than the range can still have. For one thread.
+    """Allows up to `prefetch` pulls at a time, but never for more messages than the range can still have. For one
+    thread.
 
-    The owner sets `count` and `taken_bytes` to what has come, and `left` and `expected` to what may still come.
+    The owner sets `count` and `taken_bytes` for received messages, and `left` and `expected` for messages still to
+    come.
     """
 
     def __init__(self, size: int, prefetch: int, max_bytes: int, expected: int | None = None) -> None:
@@ -62,7 +65,7 @@ class RangeCredit(Credit):
         self.count: int = 0
         self.left = 0  # sequences up to the end of the range
         self.expected = expected  # messages that a filtered range still has, and one that shows its end
-        self.alone: bool = False  # the next message is larger than max_bytes: it is asked for by itself
+        self.alone: bool = False  # the next message is larger than max_bytes, so it gets its own pull
         self._size = size
         self._most = size * prefetch
 
@@ -77,10 +80,10 @@ class RangeCredit(Credit):
             return None if outstanding else (1, 0)
         left = self.left - outstanding
         if self.expected is not None:
-            # What was deleted or stored since it was counted makes it wrong by a few: then one by one.
+            # Messages deleted or stored after the count make it wrong by a few; then pull one at a time.
             left = min(left, max(self.expected - outstanding, 0 if outstanding else 1))
         count = min(self._size, left, self._most - outstanding)
-        # At the end of the range whatever is left is asked for; before it, only pulls of half a size and more.
+        # At the end of the range a pull takes the rest. Before that, a pull has at least half of the size.
         if count <= 0 or (count < left and count < self._size // 2):
             return None
         return count, self.max_bytes
@@ -94,7 +97,7 @@ class RangeCredit(Credit):
         self.taken_bytes += nbytes
         if self.expected is not None:
             self.expected -= count
-        # Behind a message that is larger than the limit of a pull the next one may be, too.
+        # If a message is larger than the limit of a pull, the next one may be, too.
         self.alone, self.due = self.alone and nbytes > self.max_bytes, True
 
     def too_large(self) -> None:
@@ -104,7 +107,7 @@ class RangeCredit(Credit):
 
 
 class RangeConsumer:
-    """Reads one range; `chunks()` is to be iterated once, and closed (the generator) when no more is wanted."""
+    """Reads one range. Iterate `chunks()` once, and close that generator if you need no more."""
 
     def __init__(self, access: StreamAccess, part: Range, label: str, gaps: Gaps) -> None:
         self._access = access
@@ -115,11 +118,11 @@ class RangeConsumer:
         self._label = label
         self._gaps = gaps
         self._filters = part.filters
-        self._local: Matching | None = None  # filters that the server does not take, matched on this side
-        self.next: int = part.start  # the first sequence that was not handed out yet
+        self._local: Matching | None = None  # filters that the server rejects, matched by the client
+        self.next: int = part.start  # the first sequence that was not returned yet
         self._name = ""
         self._delivery = 1
-        self._counted = False  # the first consumer gives the number of messages in the range
+        self._counted = False  # set after the first consumer has given the number of messages in the range
 
     def chunks(self) -> Iterator[Chunk]:
         restarts = 0
@@ -141,7 +144,7 @@ class RangeConsumer:
             except errors.ConsumerFilterError:
                 if self._local is not None:
                     raise
-                # Before 2.10 a filter must lie within the subjects of the stream: `a.>` is refused for `a.*`.
+                # Before 2.10 a filter must lie within the subjects of the stream: servers reject `a.>` for `a.*`.
                 self._filters, self._local, self._counted = (), Matching(self._filters), False
 
     def _check_time(self) -> None:
@@ -149,7 +152,7 @@ class RangeConsumer:
             raise self._access.timed_out(f"reading [{self._part.start}, {self._part.end}), at {self.next},")
 
     def _wait_for_link(self, deadline: Deadline, restarts: int) -> None:
-        """Until the connection is back; the pause also keeps a refused pull from being repeated in a tight loop."""
+        """Wait until the connection is back. The pause also keeps refused pulls from being repeated in a tight loop."""
         time.sleep(deadline.at_most(PAUSE * min(restarts, 20)))
         while not self._nc.is_connected and not deadline.expired():
             self._engine.check_usable()
@@ -184,7 +187,7 @@ class RangeConsumer:
             access.delete_consumer(self._name)
 
     def _count(self, pending: int) -> int | None:
-        """Messages that match behind a filtered range: a pull must not include them."""
+        """The number of messages that match behind a filtered range; a pull must not include them."""
         filtered = bool(self._filters)
         if not self._counted:
             behind = self._gaps.begin(self.next, pending, filtered, self._behind_the_end)
@@ -233,7 +236,7 @@ class RangeConsumer:
                 self._broken(event)
 
     def _take(self, pump: Pump[RangeCredit]) -> list[Any]:
-        """What is there, in order; nothing when there was only a reason to look."""
+        """The available items, in order. The list is empty if there was only a reason to check the consumer."""
         credit = pump.state
         credit.left = self._part.end - self.next
         while credit.due:
@@ -249,7 +252,7 @@ class RangeConsumer:
         return []
 
     def _hear(self, told: Sequence[Told], credit: RangeCredit) -> None:
-        """What ends a pull otherwise than in good order ends its consumer, too."""
+        """If a pull ends with an error, its consumer ends, too."""
         for kind, what in told:
             if isinstance(what, errors.MaxBytesExceeded):
                 credit.too_large()
@@ -263,7 +266,8 @@ class RangeConsumer:
         raise Interrupted(f"the link was {event.value}")
 
     def _nothing_left(self) -> None:
-        """The consumer has no more: the tail of the range was deleted or does not match, or its replica lags behind."""
+        """No more messages here: the tail of the range was deleted or does not match, or the consumer's replica lags
+        behind."""
         ahead = self._gaps.ahead(self.next)
         if ahead is not None:
             raise Interrupted(f"the replica of consumer {self._name} lags behind the leader, which has {ahead}")
@@ -288,6 +292,6 @@ class RangeConsumer:
         return chunk.sequences[-1]
 
     def _inside(self, chunk: Chunk) -> Chunk:
-        """Only what belongs to the range and was not handed out before."""
+        """Only the messages that belong to the range and were not returned before."""
         first, end = self.next, self._part.end
         return chunk.keep([first <= sequence < end for sequence in chunk.sequences])

@@ -1,4 +1,4 @@
-"""What a stream holds, as one STREAM.INFO said, and a range of its sequences that is to be read."""
+"""The state of a stream according to one STREAM.INFO, and a range of its sequences to read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import attrs
 
 @attrs.frozen
 class StreamState:
-    """What one STREAM.INFO said: sequences [first, last], `created` as text, and what the planner estimates with.
+    """The answer of one STREAM.INFO: sequences [first, last], `created` as text, and numbers for the planner's
+    estimates.
 
     An empty stream has first == last + 1.
     """
@@ -21,12 +22,12 @@ class StreamState:
     retention: str = "limits"
     allow_direct: bool = False
     consumer_count: int = 0
-    compacted: bool = False  # a bucket: what its head has passed was replaced or has expired
-    last_ns: int | None = None  # when the message at `last` was stored; None if that is not known
+    compacted: bool = False  # a bucket: messages that its head has passed were replaced or have expired
+    last_ns: int | None = None  # when the message at `last` was stored; None if unknown
 
     @property
     def end(self) -> int:
-        """The first sequence that is not there yet."""
+        """The first sequence that does not exist yet."""
         return self.last + 1
 
     def mean_size(self) -> float:
@@ -46,10 +47,10 @@ class Range:
     end: int
     filters: tuple[str, ...] = ()
     buckets: tuple[int, int] | None = None
-    created: str = ""  # when the stream was made that was planned for; "" if nobody looked
-    mark: tuple[int, int] | None = None  # sequence and time (ns) of a message of the plan, to know the store by
+    created: str = ""  # creation time of the planned stream; "" if unknown
+    mark: tuple[int, int] | None = None  # sequence and time (ns) of a message of the plan, to recognize the store
     soft: bool = False  # begins at `earliest`, and nothing was promised yet
-    query: str = ""  # the query, if its driver counts what is lost; "" if none does
+    query: str = ""  # the query, if its driver counts losses
     headers_only: bool = False  # without values, by a consumer
 
     @property
@@ -58,7 +59,7 @@ class Range:
 
 
 def head_moved(state: StreamState, first: int, after: int, gone: int, start: int, end: int) -> str:
-    """What is said about `gone` sequences of [first, after) that the head of the stream has passed."""
+    """The text about `gone` sequences of [first, after) that the head of the stream has passed."""
     return (
         f"stream {state.name!r}: sequences {first} to {after - 1} ({gone} of the range [{start}, {end})) "
         f"are no longer there, the stream begins at {state.first} (limits, purge or deletes at its head)"

@@ -1,6 +1,6 @@
-"""What reading a range needs to be told, and how what happens on the way is said to the user.
+"""The settings for reading a range, and the way to report errors and losses to the user.
 
-The same machinery reads for `jsclient.arrow` and for Spark, which have errors and options of their own.
+The same machinery reads for `jsclient.arrow` and for Spark, which have their own errors and options.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """What the machinery found. Users see an error of their own: a subclass, or what takes its place at the edge.
+    """An error of the reading machinery. Users get a subclass of it, or another error that replaces it in the public
+    call.
 
-    `token` is stable and meant for programs, `message` is the text without it, `shown` what `str()` gives.
+    `token` is stable and meant for programs, `message` is the text without it, `shown` is the result of `str()`.
     """
 
     def __init__(self, token: str, message: str, shown: str = "") -> None:
@@ -27,7 +28,7 @@ class Refused(Exception):
 
 
 class Settings(Protocol):
-    """How one stream is read. Durations in seconds, sizes in bytes."""
+    """The settings for reading one stream. Durations are in seconds, sizes in bytes."""
 
     @property
     def stream(self) -> str: ...
@@ -58,21 +59,21 @@ class Settings(Protocol):
 
     @property
     def consumers(self) -> str:
-        """What the names of consumers begin with."""
+        """The prefix of the names of consumers."""
 
     @property
     def time_limit(self) -> str:
-        """What the user calls `task_timeout`."""
+        """The name of the user's option for `task_timeout`."""
 
     @property
     def accept_loss(self) -> str:
-        """What the user can do to go on without messages that are lost; the end of a sentence."""
+        """Advice on how to continue without the lost messages; the end of a sentence."""
 
     def hide(self, text: str) -> str:
         """`text` without secrets."""
 
     def refuse(self, token: str, text: str) -> Refused:
-        """The error for what keeps the machinery from going on; `token` is one of those of jsclient.spark.errors."""
+        """The error that is raised if the machinery cannot continue; `token` is one of jsclient.spark.errors.TOKENS."""
 
     def note(self, nc: Connection, query: str, text: str, lost: int = 0, expired: int = 0) -> None:
-        """Say what was left out although nothing failed."""
+        """Report skipped messages although nothing failed."""

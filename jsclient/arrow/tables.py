@@ -1,4 +1,4 @@
-"""A range of a stream as an Arrow table or as record batches, whole or with an error."""
+"""A range of a stream as an Arrow table or as record batches: complete, or an error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TYPES: Final = {
     "value": pa.binary(),
     "size": pa.int32(),
 }
-"""The columns that can be asked for, with their types."""
+"""The available columns, with their types."""
 
 COLUMNS: Final = ("subject", "seq", "timestamp", "headers", "value")
 STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetstream.start", b"jetstream.end"
@@ -48,23 +48,24 @@ STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetst
 class ReadArguments(TypedDict, total=False):
     """The keyword arguments of `read_table` and `read_batches`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    An argument of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        start: The first sequence; None: the oldest message there is when the reading begins.
-        end: The sequence behind the last one; None: everything that is there when the reading begins.
-        start_time: Instead of `start`: the first message stored at or after it. Must have a zone.
-        end_time: Instead of `end`: messages stored before it.
-        after: Instead of `start`: where this reading of the same stream ended.
+        start: The first sequence. None means the oldest message that exists when the reading begins.
+        end: The sequence behind the last one. None means all messages that exist when the reading begins.
+        start_time: Use it instead of `start` to begin with the first message stored at or after it. Must have a zone.
+        end_time: Use it instead of `end` to read messages stored before it.
+        after: Use it instead of `start` to continue where this reading of the same stream ended.
         subjects: Filters with wildcards; several need nats-server 2.10.
-        columns: Which columns, in this order: of stream, subject, seq, timestamp, headers, value, size.
-        value_format: The values are documents, of which `schema` says the fields.
+        columns: The columns to return, in this order. Choose from stream, subject, seq, timestamp, headers, value,
+            size.
+        value_format: The format of values that are documents; `schema` has their fields.
         schema: The fields to decode, which become columns behind `columns` (by default subject, seq, timestamp).
-        bad_records: Values that do not fit the schema: BadRecord, or null fields and the value in a column
-            `_corrupt`.
-        batch_rows: A record batch ends after so many rows (10,000) ...
-        batch_bytes: ... or so many bytes of values (8 MiB).
-        timeout: Seconds for the whole; None: as long as it goes on. After 60 s without any progress a reading fails
+        bad_records: Handling of values that do not fit the schema. "fail" raises BadRecord. "null" gives null fields
+            and puts the value into a column `_corrupt`.
+        batch_rows: The maximum number of rows in a record batch (10,000).
+        batch_bytes: The size in bytes of values at which a record batch ends (8 MiB).
+        timeout: Seconds for the complete reading; None sets no limit. After 60 s without any progress a reading fails
             anyway.
     """
 
@@ -86,23 +87,24 @@ class ReadArguments(TypedDict, total=False):
 def read_table(js: JetStream, stream: str, **arguments: Unpack[ReadArguments]) -> pa.Table:
     """The messages of a range of a stream as one table; see `ReadArguments`.
 
-    What is returned is proven to be complete: all messages of the range that match and were not deleted before, in the
-    order of the stream. Otherwise it raises DataLost (the head of the stream has moved into the range, or its store was
-    set back), StreamRecreated, RangeTimeout, RangeIncomplete (the cause says what kept it from reading on),
-    StreamNotFound, BadRecord, NotSupported (a filter or a work queue that needs a newer server). Nothing is
-    acknowledged or consumed.
+    The result is proven to be complete. It has all messages of the range that match and were not deleted before, in the
+    order of the stream. Reading neither acknowledges nor consumes messages.
+
+    It raises DataLost if the head of the stream has moved into the range, or if its store was set back. RangeIncomplete
+    has the reason as its cause. Other errors are StreamRecreated, RangeTimeout, StreamNotFound, BadRecord and
+    NotSupported (a filter or a work queue that needs a newer server).
     """
     with read_batches(js, stream, **arguments) as batches:
         return pa.Table.from_batches(batches, batches.schema)
 
 
 def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments]) -> Batches:
-    """The same as record batches, one at a time: for ranges that do not fit into memory.
+    """Read a range as record batches, one at a time, for ranges that do not fit into memory.
 
-    The range is fixed before this returns. The proof comes last: only when the iteration ends without an error were
-    the batches all there is.
+    The range is fixed before this returns. The proof comes last: the batches are only complete if the iteration ends
+    without an error.
 
-    The keyword arguments are those of ReadArguments, as for `read_table`.
+    The keyword arguments are the fields of ReadArguments, as for `read_table`.
     """
     declared.check(ReadArguments, arguments)
     seconds = plain_or_none(arguments.get("timeout"))
@@ -134,7 +136,7 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
 
 
 class _Documents:
-    """The fields of documents, and what makes columns of them."""
+    """The fields of documents, and the decoder that makes columns of them."""
 
     def __init__(self, kind: str, columns: list[str], arguments: ReadArguments) -> None:
         schema, bad = arguments.get("schema"), arguments.get("bad_records", "fail")
@@ -160,8 +162,8 @@ def _bad_record(text: str) -> Refused:
 class Batches:
     """Record batches of a range, to be iterated once; `close` (or leaving a `with` block) ends the reading early.
 
-    Whatever takes Arrow streams takes it: `pa.table(batches)`, `polars.from_arrow(batches)`, and for DuckDB
-    `batches.to_reader()`.
+    Pass it to anything that accepts Arrow streams, such as `pa.table(batches)` or `polars.from_arrow(batches)`. For
+    DuckDB use `batches.to_reader()`.
     """
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -175,7 +177,7 @@ class Batches:
         return next(self._batches)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """As pyarrow's own reader."""
+        """A pyarrow RecordBatchReader for these batches."""
         return pa.RecordBatchReader.from_batches(self.schema, self)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -229,7 +231,7 @@ def _check(options: ReadOptions, columns: list[str], arguments: ReadArguments) -
 
 
 def _range(access: StreamAccess, state: StreamState, arguments: ReadArguments) -> Range:
-    """The sequences [start, end) and what of them was promised, for the proof."""
+    """The sequences [start, end), and the part of them that was promised, for the proof."""
     start, end = _start(access, state, arguments), arguments.get("end")
     end_time = arguments.get("end_time")
     if end_time is not None:

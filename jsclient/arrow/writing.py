@@ -1,4 +1,4 @@
-"""An Arrow table or record batches into streams: each row is acknowledged, or an error says which is not."""
+"""Writes an Arrow table or record batches into streams. Every row is acknowledged, or an error names one without."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ RESERVED: Final = ("nats-msg-id", "nats-batch-")
 """Headers that stored messages may have from the client that wrote them. On a copy they mean something else."""
 
 AT_ONCE: Final = 2_000
-"""Rows after which the acks of the rows before them are looked at."""
+"""Number of sent rows after which the writer waits for the acks of the rows before them."""
 
 
 @attrs.define
 class Written:
-    """What `write_table` has stored: rows, bytes of values, rows that were already there, sequences per stream.
+    """The result of `write_table`: stored rows, bytes of their values, rows already stored before, sequences per
+    stream.
 
     Attributes:
-        rows: Rows that are stored.
+        rows: Number of stored rows.
         bytes: Bytes of their values.
-        duplicates: Of these, rows that had been stored before.
-        streams: Of each stream the first and the last sequence of the rows.
+        duplicates: Number of these rows that had been stored before.
+        streams: The first and the last sequence of the rows in each stream.
     """
 
     rows: int = 0
@@ -55,13 +56,17 @@ def write_table(
 ) -> Written:
     """Publish the rows of a table in their order, and return when every row is stored.
 
-    Columns: `value` (binary or string), and, each optional, `subject` (else the argument, which wins), `headers`
-    (map of strings to strings or to lists of strings), `msg_id`, `expected_last_subject_seq`, `expected_last_seq`,
-    `ttl` (seconds). With `value_format` every other column becomes a field of a document, which is the value; fields
-    that are null are left out. With `msg_id` a lost link loses and repeats nothing, and a table that is written again
-    within the duplicate window of its stream is stored once. Raises WriteIncomplete at the first row that is not known
-    to be stored, ConfigError for a table that cannot be written (before any row of that batch is sent). `timeout`:
-    seconds for the whole; None: as long as it takes, each ack at most 30 s.
+    The column `value` is binary or string. Optional columns are `subject` (the argument `subject` wins), `headers` (a
+    map of strings to strings or to lists of strings), `msg_id`, `expected_last_subject_seq`, `expected_last_seq` and
+    `ttl` (seconds). With `value_format` every other column becomes a field of a document, which is the value; null
+    fields are left out.
+
+    With `msg_id` a lost connection neither loses nor repeats rows. A table that you write again within the duplicate
+    window of its stream is stored once. `timeout` is in seconds for the complete call. None means as long as it takes,
+    with at most 30 s for each ack.
+
+    Raises WriteIncomplete at the first row that is not known to be stored. Raises ConfigError for a table that cannot
+    be written, before it sends any row of that batch.
     """
     seconds = plain_or_none(timeout)
     check_timeout(seconds)
@@ -107,7 +112,7 @@ class _Writer:
         return self._written
 
     def _settle(self) -> None:
-        """Wait for what was sent before the last rows, in order."""
+        """Wait for the acks of the rows that were sent before the last ones, in order."""
         written, pending = self._written, self._pending
         self._pending = []
         for future in pending:

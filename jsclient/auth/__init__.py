@@ -1,1 +1,1 @@
-"""How a client proves its identity to a server: credentials, nkeys, and the secrets that they are made of."""
+"""The ways for a client to prove its identity to a server: credentials, nkeys, and the secrets in them."""

@@ -1,6 +1,6 @@
-"""Credentials: from the options of the user to the fields of CONNECT, anew at every connect.
+"""Credentials: turns the options of the user into the fields of CONNECT, again at every connect.
 
-Nothing is read or called before a connection is being made, so that rotated files, changed environment
+It reads files and calls functions only while a connection is being made, so rotated files, changed environment
 variables and short-lived tokens work. Runs on the connector thread.
 """
 
@@ -30,23 +30,23 @@ MAX_CREDS_SIZE: Final = 1024 * 1024
 CONNECT_NAMES: Final = ("user", "password", "auth_token", "nkey", "sig", "jwt")
 
 SignatureCallback = Callable[[bytes], bytes | str]
-"""Gets the nonce, returns the 64 raw bytes of the signature (or their base64url text)."""
+"""Gets the nonce and returns the 64 raw bytes of the signature (or their base64url text)."""
 
 _ARMOUR = re.compile(r"^\s*-{3,}\s*(BEGIN|END)\b(.*?)-{3,}\s*$", re.IGNORECASE)
 
 
 @attrs.frozen
 class AuthFields:
-    """What goes into CONNECT. `digest` tells credentials apart without keeping them.
+    """The credentials for CONNECT. `digest` distinguishes credentials without keeping them.
 
     Attributes:
-        user: a token that was given as user is one all the same
+        user: User name. The repr leaves it out, because a token may have been given as user.
         password: The password that belongs to `user`.
         auth_token: A token.
         nkey: The public nkey.
         sig: The signature of the server's nonce, base64url.
         jwt: The user JWT.
-        digest: A hash of the credentials: the same for the same ones.
+        digest: A hash of the credentials; equal credentials have equal hashes.
     """
 
     user: str | None = attrs.field(default=None, repr=False)
@@ -58,31 +58,33 @@ class AuthFields:
     digest: str = attrs.field(default="", repr=False)
 
     def __bool__(self) -> bool:
-        """True when there are credentials at all."""
+        """True if there are any credentials."""
         return any(getattr(self, name) for name in CONNECT_NAMES)
 
 
 AuthCallback = Callable[[str], "AuthFields | Mapping[str, str]"]
-"""Gets the nonce ("" if the server sent none), returns the fields of CONNECT."""
+"""Gets the nonce ("" if the server sent none) and returns the fields of CONNECT."""
 
 
 @attrs.frozen(kw_only=True)
 class Authenticator:
-    """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns the text.
+    """The credentials of a client. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns the
+    text.
 
-    One way at a time: user and password, token, nkey seed (text or file), JWT with seed, `.creds`,
-    `signature_callback` with `nkey` or `jwt`, or `auth_callback`. Exception: user and password, or a token, may be next
-    to what signs; the client sends both, for a server with auth callout. `credentials` is a path, the bytes of such
-    a file, or a callable that returns either. Pickles as long as its callables do.
+    Choose one way: user and password, token, nkey seed (text or file), JWT with seed, `.creds`, `signature_callback`
+    with `nkey` or `jwt`, or `auth_callback`. There is one exception, for servers with auth callout: you can combine
+    user and password, or a token, with a way that signs. The client then sends both. `credentials` is a path, the bytes
+    of such a file, or a callable that returns either. The object can be pickled if its callables can.
 
     Attributes:
         user: User name.
         password: Password of that user.
         token: A token.
-        nkey_seed: The seed of a user nkey (SU...): it signs, and is never sent.
+        nkey_seed: The seed of a user nkey (SU...). The client signs with it and never sends it.
         nkey_seed_file: A file with that seed.
         jwt: A user JWT; it needs a seed or a `signature_callback`.
-        credentials: A `.creds` file, its bytes, or a callable that returns either; read anew at every connect.
+        credentials: A `.creds` file, its bytes, or a callable that returns either; the client reads it at every
+            connect.
         nkey: The public nkey (U...), with `signature_callback`.
         signature_callback: A function that signs the server's nonce.
         auth_callback: A function that gets the nonce and returns AuthFields.
@@ -128,7 +130,7 @@ class Authenticator:
 
     @property
     def configured(self) -> bool:
-        """True when the options name any credentials."""
+        """True if the options name any credentials."""
         return any(getattr(self, field.name) is not None for field in attrs.fields(Authenticator))
 
     def fields(
@@ -139,11 +141,11 @@ class Authenticator:
         url_password: Secret | None = None,
         url_token: Secret | None = None,
     ) -> AuthFields:
-        """The fields of CONNECT for a server that sent `nonce`. A user and password of a URL replace those options.
+        """The fields of CONNECT for a server that sent `nonce`. User and password of a URL replace these options.
 
-        Raises ConfigError for unusable credentials, AuthError when the server cannot take this kind.
+        Raises ConfigError for unusable credentials, and AuthError if the server cannot accept this kind.
 
-        `url_user`, `url_password` and `url_token`: the user information of the URL that was dialled.
+        `url_user`, `url_password` and `url_token` are the user information of the URL to connect to.
         """
         if self.auth_callback is None:
             signed = self._signed_fields(nonce)
@@ -153,9 +155,9 @@ class Authenticator:
         return _with_digest(attrs.evolve(signed, **plain), signed.digest) if plain else signed
 
     def _plain_fields(self, url_user: str, url_password: Secret | None, url_token: Secret | None) -> dict[str, Any]:
-        """User and password, or a token: of the URL, or else of the options."""
+        """User and password, or a token: from the URL, or else from the options."""
         if url_token is not None:
-            # Never resolved: the origin of a URL does not choose which environment variable is sent there.
+            # Never resolved: the author of a URL must not choose the environment variable that is sent there.
             return {"auth_token": url_token.reveal(), "user": None, "password": None}
         if url_user:
             password = url_password.reveal() if url_password else ""
@@ -193,7 +195,7 @@ def _sign(nonce: str | None, *, seed: str, jwt: str | None) -> AuthFields:
 
 
 def _only_users(kind: KeyType, what: str) -> None:
-    """A server is shown what a user can sign, never what an account or an operator can: that may be an issued JWT."""
+    """The client only signs as a user. A signature of an account or operator key could turn out to be an issued JWT."""
     if kind is not KeyType.USER:
         raise ConfigError(
             f"{what} is that of a key of kind {kind.name.lower()}: only a user's (SU..., public U...) proves to a "
@@ -228,7 +230,7 @@ def _callback_fields(answer: Any) -> AuthFields:
 
 
 def _with_digest(fields: AuthFields, public: str = "") -> AuthFields:
-    """Add what is equal for equal credentials: all but the signature, which changes with the nonce."""
+    """Add the digest of all fields except the signature, which changes with the nonce."""
     parts = [getattr(fields, name) or "" for name in CONNECT_NAMES if name != "sig"]
     text = "\0".join([*parts, public])
     return attrs.evolve(fields, digest=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest())
@@ -238,7 +240,7 @@ def _with_digest(fields: AuthFields, public: str = "") -> AuthFields:
 
 
 def parse_creds(data: bytes) -> tuple[str, str]:
-    """JWT and seed of a `.creds` file. Raises ConfigError that shows nothing of it."""
+    """JWT and seed of a `.creds` file. Raises ConfigError without any of its content."""
     sections = _sections(_text(data))
     jwt = next((body for name, body in sections if "JWT" in name), "")
     seed = next((body for name, body in sections if "SEED" in name or "NKEY" in name), "")
@@ -250,7 +252,7 @@ def parse_creds(data: bytes) -> tuple[str, str]:
 
 
 def parse_seed(data: bytes) -> str:
-    """The seed of a file that holds it bare or between -----BEGIN and -----END lines."""
+    """The seed of a file that contains it bare or between -----BEGIN and -----END lines."""
     text = _text(data)
     seed = next((body for name, body in _sections(text) if "SEED" in name or "NKEY" in name), "")
     if not seed:
@@ -307,11 +309,11 @@ _warned: set[str] = set()
 
 
 def _named_by_option(source: str | os.PathLike[str] | Secret) -> bytes:
-    """The file that an option names, itself or by `env:NAME`; or what the option or the variable holds of it."""
+    """The content of a file. The option or its variable (`env:NAME`) has the path, or the content itself."""
     if isinstance(source, str) and not source.startswith(ENV_PREFIX):
         return _contents(source)
     if isinstance(source, (str, Secret)):
-        # As it was given: what the variable holds may be the secret itself and no path.
+        # Show it as it was given, because the variable may hold the secret itself instead of a path.
         return _contents(Secret(source).resolve(), str(source))
     return _read_file(source)
 
@@ -332,7 +334,7 @@ def _read_file(path: str | os.PathLike[str], shown: str | None = None) -> bytes:
 
 
 def _warn_about_mode(path: str, mode: int) -> None:
-    """Once per file and process."""
+    """Warn once per file and process."""
     if os.name == "posix" and mode & (stat.S_IRGRP | stat.S_IROTH) and path not in _warned:
         _warned.add(path)
         log.warning("the credentials file %s can be read by other users (mode %o)", path, stat.S_IMODE(mode))

@@ -1,7 +1,7 @@
 """NKeys: the text form of Ed25519 keys that NATS uses (base32, a prefix, CRC16), and signing with them.
 
-Text forms are ours; Ed25519 itself comes from `cryptography` (extra `nkeys`), chosen over PyNaCl because
-most environments have it already and it makes our test certificates too.
+This module implements the text forms. Ed25519 itself comes from `cryptography` (extra `nkeys`). It is preferred over
+PyNaCl because most environments have it already and it makes our test certificates, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MISSING: Final = (
 
 
 class KeyType(enum.IntEnum):
-    """What a key is for; the value is its prefix byte, the name's first letter begins its public form."""
+    """The purpose of a key. The value is its prefix byte, which gives the first letter of the public form."""
 
     OPERATOR = 14 << 3  # O
     SERVER = 13 << 3  # N
@@ -45,7 +45,7 @@ def _to_text(raw: bytes) -> str:
 
 
 def _from_text(text: str, what: str) -> bytes:
-    """The bytes in front of the checksum. The text never gets into the error: it may be a seed."""
+    """The bytes in front of the checksum. The error never contains the text, because it may be a seed."""
     text = text.strip()
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
@@ -77,7 +77,7 @@ def encode_seed(kind: KeyType, seed: bytes) -> str:
 
 
 def decode_seed(text: str) -> tuple[KeyType, bytes]:
-    """The kind and the 32 secret bytes of a seed. Raises ConfigError that does not show the seed."""
+    """The kind and the 32 secret bytes of a seed. Raises ConfigError without the seed in its text."""
     raw = _from_text(text, "the nkey seed")
     if raw[0] & 0xF8 != SEED_PREFIX:
         raise ConfigError("this is no nkey seed: a seed begins with S (SU... for a user)")
@@ -109,7 +109,7 @@ def _sized(key: bytes, what: str) -> bytes:
 
 
 class KeyPair:
-    """A key that can sign. Shows only its public form."""
+    """A key that can sign. Its repr shows only the public form."""
 
     __slots__ = ("_key", "kind", "public")
 

@@ -1,4 +1,4 @@
-"""`Secret`: a text that never shows itself, and where its value comes from at connect time."""
+"""`Secret`: a string that never shows itself, and the source of its value at connect time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ENV_PREFIX: Final = "env:"
 
 
 class Secret:
-    """A text that repr, str and format show as `***`. It pickles with its value; `reveal()` gives it.
+    """A string that repr, str and format show as `***`. It pickles with its value; `reveal()` returns the value.
 
-    A value `env:NAME` stands for the environment variable NAME, read at every connect: such options
-    travel in a pickle without the secret. Only what the application itself writes into an option may name
-    the environment: texts of URLs, files and callables are a `Literal`.
+    A value `env:NAME` stands for the environment variable NAME, read at every connect. So you can pickle such options
+    without the secret. Only values that the application itself writes into an option may name the environment. Texts
+    from URLs, files and callables are a `Literal`.
     """
 
     __slots__ = ("_value",)
@@ -31,7 +31,7 @@ class Secret:
         return self._value
 
     def resolve(self) -> str:
-        """The text, or what the environment variable holds that it names. Raises ConfigError if there is none."""
+        """The text, or the value of the environment variable that it names. Raises ConfigError if that is not set."""
         if not self._value.startswith(ENV_PREFIX):
             return self._value
         name = self._value[len(ENV_PREFIX) :]
@@ -64,9 +64,9 @@ class Secret:
 
 
 class Literal(Secret):
-    """A secret that came from outside: it means what it says, also where it begins with `env:`.
+    """A secret that came from outside. It stands for itself, even if it begins with `env:`.
 
-    The server of a URL from elsewhere would otherwise be sent any environment variable that the URL asks for.
+    Otherwise a URL from elsewhere could name any environment variable, and the client would send it to that server.
     """
 
     __slots__ = ()
@@ -80,7 +80,7 @@ SecretSource = str | Secret | Callable[[], str | Secret]
 
 
 def as_secret(value: Any) -> Any:
-    """Converter for options: text becomes a Secret; None, a Secret and a callable stay what they are."""
+    """Converter for options: a string becomes a Secret. None, a Secret and a callable stay unchanged."""
     if isinstance(value, str):
         return Secret(value)
     if callable(value):
@@ -93,7 +93,8 @@ def as_secret(value: Any) -> Any:
 
 
 def read_secret(value: SecretSource | None, what: str) -> str | None:
-    """The text of an option now: `env:NAME` is looked up, callables are called and taken at their word. None stays."""
+    """The current text of an option. It looks up `env:NAME` and calls callables, whose results it takes literally. None
+    stays."""
     if callable(value):
         value = handlers.ran(value())
         value = Literal(value) if isinstance(value, (str, Secret)) else value

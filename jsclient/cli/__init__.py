@@ -1,5 +1,8 @@
-"""The command line: `python -m jsclient` or `jsclient`. Exit status 0: done, 1: it failed, 2: wrong usage,
-3: nothing there (no message, no such stream, consumer, bucket or key), 130: interrupted."""
+"""The command line: `python -m jsclient` or `jsclient`.
+
+Exit status is 0 for done, 1 for a failure, 2 for wrong usage and 130 if interrupted. It is 3 if there is no message, or
+no such stream, consumer, bucket or key.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _ABSENT = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A stored subject may be any bytes. The escape of what cannot be printed is valid in JSON, too.
+        # A stored subject may be any bytes. The escapes of unprintable bytes are valid in JSON, too.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)
@@ -49,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`): no traceback, also not from the flush at exit.
+        # The reader of our output has gone (`| head`). Avoid a traceback, even from the flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:

@@ -19,7 +19,7 @@ _PART: Final = re.compile(r"([0-9.]+)(ns|us|ms|[smhdw])")
 
 
 def seconds(text: str) -> float:
-    """An argument in seconds, 0 or more; also as the NATS CLI writes it: 500ms, 1h30m, 7d."""
+    """An argument in seconds, 0 or more, also in the form of the NATS CLI (500ms, 1h30m, 7d)."""
     if _DURATION.fullmatch(text):
         return sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
     try:
@@ -40,7 +40,7 @@ _SIZE: Final = re.compile(r"([0-9]+)(?:([kmgt])?i?b?)?", re.IGNORECASE)
 
 
 def count_of_bytes(text: str) -> int:
-    """An argument in bytes; also as the NATS CLI writes it: 64k, 1GB, 10MiB, each of them by 1,024. -1: no limit."""
+    """An argument in bytes, also in the form of the NATS CLI (64k, 1GB, 10MiB, all based on 1,024). -1 is unlimited."""
     if text == "-1":
         return -1
     found = _SIZE.fullmatch(text.strip())
@@ -50,7 +50,7 @@ def count_of_bytes(text: str) -> int:
 
 
 def spelled(**words: str) -> Callable[[str], str]:
-    """An argument that is one of these words, or one of its other spellings, which are separated by spaces."""
+    """An argument that is one of these words, or one of their other spellings, which are separated by spaces."""
 
     def word(text: str) -> str:
         for name, others in words.items():
@@ -73,21 +73,24 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def split(texts: str | list[str] | None) -> list[str]:
-    """What an option was given with commas, or several times."""
+    """The values of an option that was given with commas, or several times."""
     given = [texts] if isinstance(texts, str) else texts or []
     return [part.strip() for text in given for part in text.split(",") if part.strip()]
 
 
 def positive(text: str) -> int:
-    """An argument that counts something: 1 or more."""
+    """An argument that is a count, 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
     return int(text)
 
 
 def common_arguments(shown: bool = False, first: bool = False) -> argparse.ArgumentParser:
-    """The options of every command that connects. Their help is `shown` before the command alone. Those that are read
-    `first` have defaults; behind the command an option that is not given leaves what was given before it."""
+    """The options of every command that connects.
+
+    Their help is `shown` only before the command. Options that are read `first` have defaults. After the command, an
+    option that is not given keeps its value from before the command.
+    """
     common = argparse.ArgumentParser(add_help=False, argument_default=None if first else argparse.SUPPRESS)
     group = common.add_argument_group("connection" if shown else "output")
 
@@ -141,7 +144,7 @@ def arg(*names: str, **settings: Any) -> Argument:
 
 
 def ignored(*names: str) -> Argument:
-    """An option of the NATS CLI that asks for what is done anyhow."""
+    """An option of the NATS CLI for something that happens anyway."""
     return arg(*names, action="store_true", help=argparse.SUPPRESS)
 
 

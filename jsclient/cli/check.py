@@ -1,6 +1,6 @@
 """`check`: what is wrong with a connection, its rights, versions, limits and clock, and what to do about it.
 
-It ends within ten seconds, or `--timeout` if that is more: what could not be looked at by then is said.
+It ends within ten seconds, or `--timeout` if that is more. It names the checks that it could not finish by then.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
 
 NEARLY_FULL: Final = 0.9
 SLOW: Final = 0.1
-"""Seconds of round trip from which on calls that wait for answers are slow."""
+"""Seconds of round trip at which calls that wait for answers become slow."""
 WHOLE: Final = 10.0
 """Seconds for all of it."""
 UNHEARD: Final = "is the server overloaded, or the line cut?"
 
 
 CLOCK_OFF: Final = 2.0
-"""Seconds between our clock and the server's from which on times in headers and TTLs mislead."""
+"""Seconds between our clock and the server's clock at which times in headers and TTLs become misleading."""
 WINDOW: Final = 60.0
 """Seconds of the duplicate window of the temporary stream."""
 
@@ -55,7 +55,7 @@ def run(options: Options) -> int:
 
     With a KIND: one check for monitoring, exit status 0, 1, 2 or 3.
     """
-    logging.getLogger("jsclient").addHandler(logging.NullHandler())  # what it would print is in the findings
+    logging.getLogger("jsclient").addHandler(logging.NullHandler())  # the findings contain what it would print
     worst = 0
     for finding in _findings(options):
         worst = max(worst, ("ok", "warn", "fail").index(finding.level))
@@ -66,7 +66,7 @@ def run(options: Options) -> int:
 
 @attrs.define
 class _Look:
-    """What a look needs. Every request takes `left()`: together they never take longer than the whole may."""
+    """The common objects of all checks. Every request takes `left()`, so together they keep within the total time."""
 
     nc: jsclient.Connection
     options: Options
@@ -77,7 +77,7 @@ class _Look:
         return jetstream(self.nc, self.options)
 
     def left(self) -> float:
-        """Seconds that the next request may take. Raises TimedOut when there are none."""
+        """Seconds that the next request may take. Raises TimedOut if no time is left."""
         if self.deadline.expired():
             raise errors.TimedOut("the time of this check is over. Nothing more was asked. Give more with --timeout.")
         return self.deadline.at_most(self.options.timeout)
@@ -107,7 +107,7 @@ def _findings(options: Options) -> Iterator[Finding]:
                 for finding in look(at):
                     yield finding
                     if finding.level == "fail" and finding.what in ("inbox", "JetStream"):
-                        return  # what follows would fail for the same reason
+                        return  # all further checks would fail for the same reason
             except errors.JsClientError as error:
                 if deadline.expired() and isinstance(error, errors.TimedOut):
                     yield Finding("warn", what, "not looked at whole: the time was over", "give more with --timeout")
@@ -135,19 +135,19 @@ def _connection(at: _Look) -> Iterator[Finding]:
 
 
 def _rights(at: _Look) -> Iterator[Finding]:
-    """Whether an answer can reach us: without the inbox nothing that waits works."""
+    """Check that answers can reach us. Without the inbox no call that waits works."""
     nc = at.nc
     subject, prefix = nc.new_inbox(), nc.options.inbox_prefix
     with nc.subscribe(subject) as subscription:
         nc.publish(subject, b"check")
-        nc.flush(at.left())  # what the server delivers to us, or refuses us, comes before its answer to this
+        nc.flush(at.left())  # deliveries and refusals of the server come before its answer to this
         try:
             subscription.next(0)
         except (errors.PermissionViolation, errors.SubscriptionClosed) as error:
             advice = f"permit subscribe on {prefix}.>, or set inbox_prefix to what is permitted"
             yield Finding("fail", "inbox", errors.brief(error), advice)
         except errors.TimedOut:
-            # Nobody else needs that right: answers are published by those who give them.
+            # Only this check needs that permission, because the responders publish the answers.
             yield Finding("ok", "inbox", "we may listen there; this user may not publish there, which is no harm")
         else:
             yield Finding("ok", "inbox", "answers reach us")
@@ -179,7 +179,7 @@ def _account(at: _Look) -> Iterator[Finding]:
 
 
 def _delivery(at: _Look) -> Iterator[Finding]:
-    """A try of what breaks in practice: a temporary stream, two publishes, a pull of two messages, and their acks."""
+    """Try what fails in practice: a temporary stream, two publishes, a pull of two messages, and their acks."""
     unique = nuid.next_nuid()
     config = StreamConfig(
         name=f"JSCLIENT_CHECK_{unique}",

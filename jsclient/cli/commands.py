@@ -65,7 +65,7 @@ CONNECTION: Final = "Connection options (--server, --context, --creds, --tlsca .
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports arguments that it does not know itself, so the usage of the sub-command is printed."""
+    """Reports unknown arguments itself, so it prints the usage of the sub-command."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
@@ -122,12 +122,12 @@ class _Declared:
 class Commands:
     """The commands of a module. Each is declared by a decorator of the function that runs it.
 
-    The function gets what the module's `opens` makes of the options (a connection, or JetStream), and the options. It
-    returns an exit status, None, or what there is to say: (a value for --json, a text). The first paragraph of its
-    docstring is the help of the command, and the others come at the end of that.
+    The function gets the object that the module's `opens` makes from the options (a connection, or JetStream), and the
+    options. It returns an exit status, None, or an output as (a value for --json, a text). The first paragraph of its
+    docstring is the help of the command. The other paragraphs come at the end of the help.
 
-    A command may have its own `opens`. `ask` is a question that comes first, with fields of the options. `aliases`
-    replace ALIASES. `more` adds to the parser by itself.
+    A command may have its own `opens`. `ask` is a question to the user before it runs, with fields of the options.
+    `aliases` replace ALIASES. `more` is a function that adds to the parser.
     """
 
     def __init__(self, opens: Callable[[Options], Any] | None = None) -> None:
@@ -135,8 +135,7 @@ class Commands:
         self._all: list[_Declared] = []
 
     def __call__(self, usage: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
-        """`usage`: the words of the command, then its first arguments in capitals, in brackets if they may be left
-        out."""
+        """`usage` has the words of the command, then its first arguments in capitals. Optional ones are in brackets."""
         words = usage.split()
         path = " ".join(word for word in words if word.islower())
         positional = (
@@ -153,11 +152,11 @@ class Commands:
         return declare
 
     def alone(self, usage: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
-        """Of a function that gets the options alone, and connects by itself."""
+        """Declares a function that gets only the options, and connects by itself."""
         return self(usage, *arguments, opens=None, **more)
 
     def local(self, usage: str, *arguments: Any, **more: Any) -> Callable[[F], F]:
-        """Of a function that needs no server; the options of the connection are left out."""
+        """Declares a function that needs no server; it has no options for the connection."""
         return self(usage, *arguments, opens=None, connects=False, **more)
 
     def add_to(self, commands: Any, common: argparse.ArgumentParser) -> None:
@@ -182,7 +181,7 @@ STATUS: Final = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing there, 
 
 
 class _Main(Parser):
-    """The parser of the first word: it knows all commands, and none of their arguments."""
+    """The parser of the first word. It has all commands without their arguments."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -201,12 +200,12 @@ def parse(words: Sequence[str]) -> Options:
 
 
 def parser() -> argparse.ArgumentParser:
-    """With all commands: for completion, and for the page of the site."""
+    """A parser with all commands, for completion and for the page of the site."""
     return _parser_of(list(dict.fromkeys(known[0] for known in COMMANDS.values())))
 
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
-    """With the command of these words; with the names of all, if there is none."""
+    """A parser with the command of these words; with the names of all commands if there is none."""
     name = _command(words)
     return _parser_of([COMMANDS[name][0]]) if name else _names_alone()[0]
 
@@ -244,7 +243,7 @@ def _main() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[Parser]
 
 
 def _names_alone() -> tuple[argparse.ArgumentParser, Iterable[str]]:
-    """All commands without their arguments, and all their spellings: that needs no module of a command."""
+    """All commands without their arguments, and all their spellings. This imports no module of a command."""
     made, commands = _main()
     for name, (_, text, *aliases) in COMMANDS.items():
         commands.add_parser(name, help=text, aliases=aliases)

@@ -12,7 +12,7 @@ from jsclient.cli.commands import Commands, parser_for
 from jsclient.cli.output import line
 
 SECONDS: Final = 0.7
-"""For a look at the server: somebody waits with a finger on the key."""
+"""Seconds for requests to the server, because the user waits for the completion."""
 
 _BASH: Final = """_jsclient() {
   local IFS=$'\\n'
@@ -46,7 +46,7 @@ def show(options: Options) -> None:
 
 
 class _Line:
-    """The words before the one that is completed, read as far as they make sense."""
+    """The words before the completed one, parsed as far as possible."""
 
     def __init__(self, before: list[str]) -> None:
 
@@ -88,7 +88,7 @@ class _Line:
         return self._names(rest[0]) if rest else ()
 
     def _names(self, action: argparse.Action) -> Iterable[str]:
-        """Words for an argument: its choices, or names that the server or a folder knows."""
+        """Words for an argument: its choices, or names from the server or a folder."""
         if action.choices:
             return map(str, action.choices)
         if action.dest == "context" or (self._path[:1] in (["context"], ["ctx"]) and action.dest in ("name", "source")):

@@ -1,4 +1,4 @@
-"""The connection that the options of a command describe, and what is reached over it."""
+"""The connection that the options of a command describe, and objects that use it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CREDENTIALS: Final = {
     "credentials": "creds",
     **dict.fromkeys(("nkey_seed", "nkey_seed_file", "jwt"), "nkey"),
 }
-"""Option of `connect` -> kind of credentials; a later source with another kind replaces the earlier one."""
+"""Option of `connect` -> kind of credentials. A later source with another kind replaces the earlier one."""
 
 
 def _context_name(options: Options) -> str | None:
@@ -44,7 +44,7 @@ def _context_name(options: Options) -> str | None:
 
 
 def _merge(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Add what a later source gives. A password alone belongs to a user that is given elsewhere."""
+    """Add the options of a later source. A password alone belongs to a user from another source."""
     given = {key: value for key, value in given.items() if value}
     kinds = {_CREDENTIALS[key] for key in given if key in _CREDENTIALS and key != "password"}
     if kinds:
@@ -71,7 +71,7 @@ _TLS: Final = {
 
 
 def connect(options: Options) -> jsclient.Connection:
-    """Context first, then the environment, then options: the later wins."""
+    """The context, the environment, and the options, in this order. Later ones win."""
     name = _context_name(options)
     settings: dict[str, Any] = dict(contexts.load_context(name)) if name else {}
     _merge(settings, {key: os.environ.get(variable) for key, (variable, _) in _SOURCES.items()})
@@ -89,7 +89,7 @@ def connect(options: Options) -> jsclient.Connection:
 
 
 def jetstream(connection: jsclient.Connection, options: Options) -> JetStream:
-    """The JetStream context of the options: --domain and --api-prefix, else what the NATS context says."""
+    """The JetStream context of the options: --domain and --api-prefix, else the settings of the NATS context."""
     from jsclient.jetstream import JetStream
 
     name = _context_name(options)
@@ -107,7 +107,7 @@ def opened(options: Options) -> Iterator[JetStream]:
 
 
 def over_jetstream(make: Callable[[Any, Options], T]) -> Callable[[Options], contextlib.AbstractContextManager[T]]:
-    """Opens something that a function makes of JetStream and the options; the connection ends with the block."""
+    """Opens an object that a function makes from JetStream and the options; the connection ends with the block."""
 
     @contextlib.contextmanager
     def opens(options: Options) -> Iterator[T]:
@@ -118,7 +118,7 @@ def over_jetstream(make: Callable[[Any, Options], T]) -> Callable[[Options], con
 
 
 def watched(watcher: Any, options: Options) -> Iterator[Any]:
-    """Entries of a watcher, to the end that --once and --count set."""
+    """Entries of a watcher, up to the end set by --once and --count."""
     left = options.count
     while not watcher.stopped and left != 0:
         entry = watcher.next()
@@ -130,7 +130,7 @@ def watched(watcher: Any, options: Options) -> Iterator[Any]:
 
 
 def arriving(source: Any, options: Options, wanted: Callable[[Any], bool] | None = None) -> Iterator[Any]:
-    """Messages of something with `next`, to the end that --count and --wait set. Raises NoMessages without any."""
+    """Messages of an object with `next`, up to the end set by --count and --wait. Raises NoMessages without any."""
     count, wait = 0, vars(options).get("wait")
     while options.count is None or count < options.count:
         try:

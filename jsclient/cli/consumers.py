@@ -138,7 +138,7 @@ def next_messages(js: JetStream, options: Options) -> None:
     try:
         batch = js.consumer(options.stream, options.consumer, fetch_info=False).fetch(options.count, options.wait)
     except errors.PullNoResponders:
-        js.consumer_info(options.stream, options.consumer)  # says it if there is no such stream or consumer
+        js.consumer_info(options.stream, options.consumer)  # raises if there is no such stream or consumer
         raise
     for message in batch:
         print_message(message, options, options.count > 1, seq=message.metadata.stream_seq)

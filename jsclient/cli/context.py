@@ -32,7 +32,7 @@ _SETTINGS: Final = {
     "jetstream_api_prefix": ("--api-prefix", "--js-api-prefix", "--jetstream-api-prefix"),
     "description": ("--description",),
 }
-"""Setting in the file -> options: those of a connection, and the names in the file."""
+"""Setting in the file -> options of a connection, and their names in the file."""
 
 _GIVEN: Final = (
     *(arg(*spellings, dest=setting) for setting, spellings in _SETTINGS.items()),
@@ -114,7 +114,7 @@ def unselect_context(options: Options) -> Any:
 
 
 def _given(options: Options) -> dict[str, Any]:
-    """Settings of the options; an empty one removes what was set."""
+    """Settings from the options; an empty one removes the setting."""
     wanted = {name: getattr(options, name) for name in (*_SETTINGS, "tls_first")}
     return {name: value for name, value in wanted.items() if value is not None}
 
@@ -178,7 +178,8 @@ def _save(options: Options, plain: Mapping[str, Any]) -> Any:
 
 
 def _write(path: Path, plain: Mapping[str, Any]) -> None:
-    """Replace the file: the old one may be readable by others, or be open in their processes. A link stays one."""
+    """Replace the file, because the old one may be readable by others, or be open in their processes. A link stays a
+    link."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.resolve().with_name(f".{nuid.next_nuid()}.part")
     try:

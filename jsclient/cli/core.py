@@ -109,7 +109,7 @@ def _start(options: Options) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _subscribed(nc: jsclient.Connection, options: Options) -> Iterator[Any]:
-    """Something with `next(timeout)`: a core subscription, or the messages of an ordered consumer."""
+    """An object with `next(timeout)`: a core subscription, or the messages of an ordered consumer."""
     start = _start(options)
     if start is None:
         with nc.subscribe(options.subject, queue=options.queue) as subscription:

@@ -1,4 +1,4 @@
-"""`events`: what servers tell about streams and consumers."""
+"""`events`: events of streams and consumers that servers report."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pages about one stream, consumer, bucket or object: everything that the server tells, grouped and for people.
+"""Pages about one stream, consumer, bucket or object, with all information from the server, grouped for people.
 
-The pages come from the wire models themselves, so they show a new field of a model without a change here.
+The pages are built from the wire models, so they show a new field of a model without a change here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jsclient.jetstream import AccountInfo, ConsumerInfo, StreamInfo
 
 
 def limits_of(info: AccountInfo) -> list[tuple[str, int, int]]:
-    """(what, how much of it is in use, how much may be; below 0: no limit)."""
+    """(name of the resource, number in use, limit). A limit below 0 means unlimited."""
     limits = info.limits
     return [
         ("memory", info.memory, limits.max_memory),

@@ -15,7 +15,7 @@ from jsclient.jetstream.api.model_base import format_time
 cli: Commands = Commands(over_jetstream(lambda js, options: keyvalue.key_value(js, options.bucket)))
 
 TRIES: Final = 5
-"""How often a lease may be renewed between reading it and taking it away."""
+"""Maximum number of renewals of a lease between reading it and taking it away."""
 
 _BUCKET: Final = arg("--bucket", default="leases", help="bucket of the leases (default leases)")
 _NAME: Final = arg("name", help="as `lock ls` shows it; a seat of a semaphore is name.number")

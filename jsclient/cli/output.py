@@ -26,12 +26,12 @@ from jsclient.protocol import MalformedHeaders
 if TYPE_CHECKING:
     from jsclient.jetstream.api.headers import HasHeaders
 
-#: Characters that a terminal may take for a command, or that change the direction of the text around them.
+#: Characters that a terminal may interpret as a command, or that change the direction of the text around them.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def escaped(text: str) -> str:
-    """Other clients write the values: a terminal gets their control characters as escapes."""
+    """Escape control characters for a terminal, because other clients write the values."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
@@ -45,7 +45,7 @@ def line(text: str) -> None:
 
 
 def record(value: Any) -> None:
-    """One JSON line. A wire struct is as the server sends it, with figures that are 0."""
+    """One JSON line. A wire struct has the form in which the server sends it, including numbers that are 0."""
     if isinstance(value, msgspec.Struct) and hasattr(value, "to_dict"):
         plain = value.to_dict()
         _with_zeros(value, plain)
@@ -80,7 +80,7 @@ def picked(value: Any, *names: str) -> dict[str, Any]:
 
 
 class Progress:
-    """How far something long has come: on a terminal, on one line of standard error that is gone at the end."""
+    """The progress of a long operation. On a terminal it is one line of standard error, which is removed at the end."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -95,7 +95,7 @@ class Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` bytes; five times a second at the most are shown."""
+        """`done` of `total` bytes. It is printed at most five times per second."""
         if not self._wanted or (now := time.monotonic()) < self._shown + 0.2:
             return
         self._shown = now
@@ -104,7 +104,7 @@ class Progress:
 
 
 def _with_zeros(value: msgspec.Struct, plain: dict[str, Any]) -> None:
-    """Requests leave out what is as it is anyhow; a script that reads `.state.messages` wants its 0."""
+    """Requests leave out default values, but a script that reads `.state.messages` needs the 0."""
     for field in msgspec.structs.fields(value):
         part = getattr(value, field.name)
         if isinstance(part, (int, float)):
@@ -118,7 +118,7 @@ def _with_zeros(value: msgspec.Struct, plain: dict[str, Any]) -> None:
 
 
 def payload_text(payload: bytes) -> str | dict[str, str]:
-    """UTF-8 as text; anything else as {"base64": ...}, so that JSON output loses nothing."""
+    """UTF-8 as text, and anything else as {"base64": ...}, so JSON output is complete."""
     try:
         return payload.decode()
     except UnicodeDecodeError:
@@ -180,7 +180,7 @@ def print_message(message: Any, options: Namespace, many: bool = False, **more: 
 
 
 def width_of(text: str) -> int:
-    """Columns of a terminal: wide characters take two, and combining ones none."""
+    """The width of a text on a terminal: wide characters take two columns, and combining ones none."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
@@ -201,10 +201,10 @@ def cut(text: str, width: int) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], flowing: bool = False) -> None:
-    """Columns of text, the most important ones first; figures to the right.
+    """Columns of text, the most important ones first. Numbers are aligned to the right.
 
-    A terminal that is too narrow for all of them gets those that fit. `flowing`: the last column is a text of any
-    length, which the terminal wraps.
+    A terminal that is too narrow for all columns gets the columns that fit. With `flowing` the last column is a text of
+    any length, which the terminal wraps.
     """
     cells = [[escaped(str(cell)).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in rows]
     columns = [Column.of(title, [row[i] for row in cells]) for i, title in enumerate(titles)]
@@ -250,7 +250,7 @@ def fitting(columns: Sequence[Column], room: float, flowing: bool = False) -> li
 
 
 def terminal_width() -> float:
-    """Columns of the terminal; without an end if the output goes elsewhere, or the width is not known."""
+    """Columns of the terminal; unlimited if the output goes elsewhere, or the width is unknown."""
     columns = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
     return columns or math.inf
 
@@ -267,7 +267,7 @@ Columns = Mapping[str, Callable[[Any], Any]]
 
 
 def columns(**paths: str) -> dict[str, Callable[[Any], Any]]:
-    """TITLE="attribute.of.attribute": its value for people."""
+    """Columns given as TITLE="attribute.of.attribute", with values for people."""
     return {title.replace("_", " "): _cell(path) for title, path in paths.items()}
 
 
@@ -285,9 +285,10 @@ def listing(
     empty: str = "",
     flowing: bool = False,
 ) -> None:
-    """Items as JSON lines, `plain` (or these attributes) of each, or as rows of a table; for none the sentence `empty`.
+    """Items as JSON lines, `plain` (or these attributes) of each, or as rows of a table. Without items the sentence
+    `empty`.
 
-    With --names their names alone: items that are not names themselves have it in the first column.
+    With --names only their names. Items that are not names themselves have it in the first column.
     """
     found = list(items)
     if vars(options).get("names"):
@@ -308,7 +309,7 @@ Pairs = Iterable[tuple[str, Any]]
 
 
 def page(title: str, first: Pairs, parts: Mapping[str, Pairs] | None = None) -> None:
-    """A title, what belongs to it, and groups of names and values; what is None or "" is left out."""
+    """A title, its details, and groups of names and values. Values that are None or "" are left out."""
     groups = {
         name: [(key, str(value)) for key, value in pairs if value not in (None, "")]
         for name, pairs in {"": first, **(parts or {})}.items()
@@ -341,7 +342,7 @@ def details(options: Namespace, value: Any, title: str, first: Pairs, parts: Map
 
 _BYTES: Final = {"bytes", "max_bytes", "max_msg_size", "size", "chunk_size"}
 _NUMBERS: Final = {"revision", "seq", "pid"}
-#: Limits: the server writes none of these as 0 or -1.
+#: Limits. The server writes "no limit" as 0 or -1 for these.
 _LIMITS: Final = {"max_age", "max_ack_pending", "max_waiting", "max_batch", "inactive_threshold", "rate_limit_bps"}
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"))
 
@@ -400,7 +401,7 @@ def _moment(value: dt.datetime) -> str:
 
 
 def duration(seconds: float, limit: bool = False) -> str:
-    """Seconds for people: 1d2h, 1m30s, 0.25s; of a limit 0 is unlimited."""
+    """Seconds for people: 1d2h, 1m30s, 0.25s. A limit of 0 is unlimited."""
     if limit and seconds == 0:
         return "unlimited"
     if seconds < 60:
@@ -413,15 +414,15 @@ def duration(seconds: float, limit: bool = False) -> str:
 
 
 class Declined(Exception):
-    """The user has answered no."""
+    """The user answered no."""
 
 
 class NothingThere(Exception):
-    """The sentence about what was looked for and does not exist."""
+    """The sentence about an object that does not exist."""
 
 
 def confirm(question: str, forced: bool) -> None:
-    """Raises Declined unless the user agrees. Without a terminal it is wrong usage, except with `--force`."""
+    """Raises Declined unless the user agrees. Without a terminal it is a usage error, except with `--force`."""
     if forced:
         return
     if not sys.stdin.isatty():

@@ -24,7 +24,7 @@ def run(options: Options) -> None:
 
     try:
         started = NatsServer(port=options.port or -1, store_dir=options.store)
-    except ServerNotFound as error:  # no binary: one sentence says where it was looked for
+    except ServerNotFound as error:  # no binary: one sentence lists the places searched
         raise OSError(str(error)) from None
     stop = Gate()  # an Event's lock may be held by the very thread that the signal handler interrupts
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -1,6 +1,6 @@
 """`check KIND`, also `server check KIND`: one check each for monitoring systems.
 
-Exit status: 0 ok, 1 warning, 2 critical, 3 not known; wrong usage is 3, too.
+Exit status is 0 for ok, 1 for a warning, 2 for critical, 3 for unknown. Wrong usage is 3, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GONE = (errors.StreamNotFound, errors.ConsumerNotFound, errors.BucketNotFound, 
 
 
 class Report:
-    """Findings, and figures for those who draw them."""
+    """Findings, and numbers for graphs."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -45,7 +45,8 @@ class Report:
         return max((level for level, _ in self.found), default=OK)
 
     def note(self, name: str, value: float, what: str, limit: str, fewer: bool = False) -> None:
-        """A value is bad when it is more than the limits of these options, or `fewer`. With a name it is a figure."""
+        """A value is bad if it is more than the limits of these options, or less with `fewer`. With a name it is also a
+        number."""
         if name:
             self.figures[name] = value
         for level, end in ((CRITICAL, "critical"), (WARNING, "warn")):
@@ -57,7 +58,7 @@ class Report:
                 return
 
     def heard(self, what: str, active: float | None, limit: str) -> None:
-        """Note the age of a sign of life, if there is a limit."""
+        """Note the age of the last activity, if there is a limit."""
         if not getattr(self.options, f"{limit}_critical"):
             return
         if active is None:
@@ -69,7 +70,7 @@ class Report:
         self.found.append((CRITICAL, text))
 
     def servers(self, info: StreamInfo | ConsumerInfo) -> None:
-        """Note what is wrong with the servers that have a stream or a consumer."""
+        """Note problems of the servers that host a stream or a consumer."""
         cluster = info.cluster
         if cluster is None:
             return
@@ -91,7 +92,7 @@ class Report:
 
 
 def figure(value: float) -> str:
-    """A number that monitors can read: all its digits, and no exponent."""
+    """A number that monitors can read, with all its digits and without an exponent."""
     return str(value) if isinstance(value, int) else f"{value:.6f}".rstrip("0").rstrip(".")
 
 

@@ -1,7 +1,7 @@
 """The settings of streams, consumers and buckets as options of commands, in the words of the NATS CLI.
 
-An option is stored under the name of a field of the configuration class (`dest`). The settings that few need have none:
---config gives them.
+An option is stored under the name of a field of the configuration class (`dest`). Rare settings have no option; use
+--config for them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def config_file(path: Path, kind: type[C]) -> C:
 
 
 def edited(options: Options, before: C, changes: dict[str, Any], names: tuple[str, ...]) -> C | None:
-    """The configuration that `edit` leads to; its `names` stay. None: --dry-run has shown it."""
+    """The configuration after `edit`; its `names` stay. None if --dry-run has only shown it."""
     if not changes and options.config is None:
         raise errors.ConfigError("nothing to change: name at least one setting, or --config FILE")
     base = before

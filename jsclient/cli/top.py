@@ -22,7 +22,7 @@ from jsclient.monitor import ConsumerRow, Monitor, Snapshot, StreamRow
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 FIRST: Final = 8
-"""Streams that a look begins with, of the 15 that it takes."""
+"""Streams that a snapshot begins with, of the 15 that it covers."""
 ABOVE: Final = 2
 BELOW: Final = 2
 """Lines of the screen above the titles and below the rows."""
@@ -51,7 +51,7 @@ def run(js: JetStream, options: Options) -> None:
 
 @contextlib.contextmanager
 def _terminal() -> Iterator[tuple[Any, int]]:
-    """(the screen, the style of trouble). Colors lie on the terminal's own background, light or dark."""
+    """(the screen, the style of trouble). Colors appear on the terminal's own background, light or dark."""
     import curses
 
     logging.getLogger("jsclient").addHandler(logging.NullHandler())  # it would print across the screen
@@ -87,7 +87,7 @@ def _once(monitor: Monitor, options: Options) -> None:
 
 
 def spark(history: Sequence[float]) -> str:
-    """Rates as bars, the highest one full."""
+    """Rates as bars; the highest one is full."""
     most = max(history, default=0.0)
     if most <= 0:
         return BARS[0] * len(history)
@@ -116,17 +116,17 @@ def _full_name(row: StreamRow | ConsumerRow) -> str:
 
 
 def _amount(key: str, title: str, name: str, text: Callable[[Any], str] = "{:,}".format) -> Field:
-    """A figure; the largest ones come first."""
+    """A column of numbers; the largest ones come first."""
     return Field(key, title, lambda row: text(getattr(row, name)), lambda row: -(getattr(row, name) or 0))
 
 
 def _rank(trouble: str) -> int:
-    """Somebody has paused a consumer on purpose: that comes after what nobody wanted."""
+    """Real troubles come first. A paused consumer comes later, because someone paused it on purpose."""
     return 2 if not trouble else 1 if trouble == "paused" else 0
 
 
 def _fields(*figures: Field, first: str, worst: Callable[[Any], int]) -> tuple[Field, ...]:
-    """The most important columns first: a narrow window has no place for the last ones."""
+    """The columns, the most important ones first, because a narrow window has no room for the last ones."""
     return (
         Field("n", first, _full_name, _full_name),
         Field("t", "TROUBLE", lambda row: row.trouble, lambda row: (_rank(row.trouble), -worst(row))),
@@ -165,7 +165,7 @@ def arranged(rows: Sequence[Any], fields: Sequence[Field], sort: str, wanted: st
 def layout(rows: Sequence[Any], fields: Sequence[Field], sort: str, width: int) -> list[tuple[str, bool]]:
     """(text, whether it names a trouble) of each line: the titles, then the rows.
 
-    A trouble is never cut. A name that leaves it no room is.
+    It never truncates a trouble. It truncates a name that leaves no room for the trouble.
     """
     columns = [
         Column.of(f"{field.title}*" if field.key == sort else field.title, [escaped(field.text(row)) for row in rows])
@@ -203,7 +203,7 @@ class Screen:
             except errors.ConnectionClosed:
                 raise
             except errors.JsClientError as error:
-                self._error = errors.brief(error)  # an election, a link that is down: the last figures stay
+                self._error = errors.brief(error)  # an election, a link that is down: the last numbers stay
             end = time.monotonic() + self._interval
             while (left := end - time.monotonic()) > 0:
                 self._draw()
@@ -221,7 +221,7 @@ class Screen:
         return max(1, int(self._screen.getmaxyx()[0]) - ABOVE - 1 - BELOW)
 
     def _rows(self) -> list[Any]:
-        """All rows of the view, in order; clamps what the screen begins with."""
+        """All rows of the view, in order; clamps the first row of the screen."""
         if self._last is None:
             return []
         found: Sequence[Any] = self._last.consumers if self._consumers else self._last.streams
@@ -230,7 +230,7 @@ class Screen:
         return rows
 
     def _seen(self) -> list[str]:
-        """Streams of the consumers on the screen: they are looked at each time, and the others still get their turn."""
+        """Streams of the consumers on the screen. Every snapshot includes them, and the others still get their turn."""
         if not self._consumers:
             return []
         rows = self._rows()[self._first : self._first + self._room]
@@ -308,7 +308,7 @@ class Screen:
 
 
 def _joined(parts: Sequence[str], width: int) -> str:
-    """As many of the parts as fit, the first ones first."""
+    """The first parts, up to the width of the line."""
     columns = [Column(part, [], len(part), False) for part in parts]
     return "  ".join(parts[number] for number in fitting(columns, width))
 

@@ -47,7 +47,7 @@ def _delays(text: str) -> list[float]:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """What `module:function` names; the current folder is looked into first, as `python -m` does."""
+    """The function that `module:function` names. It looks into the current folder first, as `python -m` does."""
     module, colon, path = name.partition(":")
     if not colon or not path:
         raise errors.ConfigError(f"a function is given as MODULE:FUNCTION, not {name!r}")
@@ -57,7 +57,7 @@ def load(name: str) -> Callable[[Any], Any]:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-    except Exception as error:  # the module may do anything
+    except Exception as error:  # the module may raise anything
         what = " ".join(f"{type(error).__name__}: {error}".split())
         raise errors.ConfigError(f"{name!r} cannot be loaded: {what}") from error
     handlers.required(found, repr(name))
@@ -121,7 +121,7 @@ def run(options: Options) -> int:
 
 
 def _look(options: Options) -> None:
-    """Find here, in one sentence, what would end every process or lose a message later."""
+    """Detect here problems that would end every process or lose a message later, and report them in one sentence."""
     given = _given(options)
     pool_options = PoolOptions(**{name: value for name, value in given.items() if name != "key"})
     try:
@@ -166,11 +166,11 @@ class _Limits:
         self._lock = new_lock()
         self.reached = False
         self.told = False
-        """A signal came while the pool was made: handlers may run already."""
+        """A signal came while the pool was being made. Handlers may run already."""
         self.making = False
         self.pool: WorkerPool | GroupPool | None = None
         self.known = Gate()
-        """Set once `pool` is; a pool calls handlers before its constructor returns."""
+        """Set after `pool` is set. A pool calls handlers before its constructor returns."""
 
     def counted(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The handler; its N-th call ends the process."""
@@ -203,11 +203,11 @@ class _Limits:
 
 def _work(options: Options) -> int:
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s")
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # is for the parent, and a closed terminal tells all of us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # for the parent; a closed terminal sends it to all processes
     limits = _Limits(options)
 
     def early(number: int, frame: Any) -> None:
-        """Before `run_until_signal` takes over, and after it."""
+        """Handles signals before `run_until_signal` takes over, and after it."""
         if limits.pool is not None:
             limits.pool.stop(wait=False)
         elif limits.making:
@@ -267,7 +267,7 @@ def _pool(nc: Any, options: Options, handler: Callable[[Any], Any], limits: _Lim
 
 
 def _report(pool: WorkerPool | GroupPool, nc: Connection, options: Options, over: Gate) -> None:
-    """Tell the parent how it goes; when that is gone, so are we."""
+    """Report the state to the parent; end if the parent is gone."""
     told = False
     while not over.is_set():
         snapshot = pool.snapshot()

@@ -10,18 +10,18 @@ from jsclient import protocol
 class JsClientError(Exception):
     """Base of every exception that jsclient raises on purpose.
 
-    Its text has three parts: what happened, what that means for the data, and what to do. The last two belong to the
-    class; a call that knows more of them gives a text of its own, which ends in a full stop.
+    Its text has three parts: what happened, the meaning for the data, and what to do. The last two belong to the class.
+    A call that knows more about them gives its own text, which ends in a full stop.
     """
 
     meaning: str = ""
-    """What it means for the data."""
+    """The meaning for the data."""
     advice: str = ""
-    """What to do."""
+    """Advice on what to do."""
 
     @property
     def what(self) -> str:
-        """What happened, without the two other parts: for a text that quotes this one."""
+        """The first part of the text, which tells what happened. Use it in a text that quotes this one."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -33,15 +33,15 @@ class JsClientError(Exception):
         return " ".join(part for part in (what, self.meaning, self.advice) if part)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions with keyword-only constructors do not pickle by themselves; Spark and
-        # multiprocessing carry errors between processes, so all of ours are rebuilt from their state.
+        # Exceptions with keyword-only constructors do not pickle by themselves. Spark and multiprocessing carry errors
+        # between processes, so all of ours are rebuilt from their state.
         return (_rebuild, (type(self), self.args, dict(self.__dict__)))
 
 
 def brief(error: BaseException) -> str:
-    """What happened, for a text that quotes an error and says by itself what it means."""
+    """The part of an error that tells what happened, for a text that quotes it and adds its own meaning."""
     try:
-        what = getattr(error, "what", None)  # those of `protocol` have it, too
+        what = getattr(error, "what", None)  # errors of `protocol` have it, too
         return what.removesuffix(".") if isinstance(what, str) else str(error)
     except Exception:  # an error of the application that cannot even be printed
         return "(without a text)"
@@ -55,8 +55,9 @@ def _rebuild(cls: type[JsClientError], args: tuple[Any, ...], state: dict[str, A
 
 
 class Cancelled(JsClientError):
-    """The wait was ended by its `jsclient.Cancel`. What was sent before may still be handled, its answer is not waited
-    for; a fetch gives back what was on its way."""
+    """Its `jsclient.Cancel` ended the wait. The server may still handle a request that was sent before, but the call
+    does not wait for the answer. A fetch returns the messages that were on their way to the server.
+    """
 
     meaning = "What was sent before may still be handled; its answer is not waited for."
     advice = "Make a new Cancel for the next call: a token is used up."
@@ -105,9 +106,10 @@ class EncodeFailed(ConfigError):
 
 
 class DecodeFailed(JsClientError, ValueError):
-    """The bytes are not what the program asked for: broken, or of another type. `__cause__` is what the codec said.
+    """The bytes are broken, or of another type than the program asked for. `__cause__` is the error of the codec.
 
-    They are in `payload`; `subject` and `seq` (the sequence in the stream) tell where they came from, if that is known.
+    The bytes are in `payload`. `subject` and `seq` (the sequence in the stream) tell where they came from, if the
+    client knows it.
     """
 
     meaning = "The bytes are as they were, wherever they are stored."
@@ -121,9 +123,9 @@ class DecodeFailed(JsClientError, ValueError):
 
 
 class Reentered(JsClientError, RuntimeError):
-    """A call on top of its own thread (in a signal handler or finalizer, or on the reader thread) would wait for ever.
+    """A call in a signal handler or finalizer, or on the reader thread, would wait for the thread beneath it forever.
 
-    Nothing was waited for. Set a flag there, and make the call where the thread goes on.
+    So it does not wait at all. Set a flag there, and make the call later in the normal flow of the thread.
     """
 
     meaning = "Nothing was waited for."
@@ -131,17 +133,18 @@ class Reentered(JsClientError, RuntimeError):
 
 
 class NotSupported(JsClientError):
-    """The server is too old for what was asked and would ignore it in silence; the text names the version needed."""
+    """The server is too old for the request and would silently ignore it. The text names the version that it needs."""
 
     meaning = "It was not done."
     advice = "Use a newer server, or leave it out."
 
 
 class HeadersNotSupported(NotSupported):
-    """This server takes no headers (`no_header_support` in its configuration): nothing was sent.
+    """This server accepts no headers (`no_header_support` in its configuration), so nothing was sent.
 
-    It would end the link, and with it what everybody else has under way. Publish without headers (no message id, no
-    expectation, no time to live), or let the server take them. Key-value buckets and object stores need headers.
+    A header would end the connection, together with all other calls under way on it. Publish without headers (no
+    message id, no expectation, no time to live), or let the server accept them. Key-value buckets and object stores
+    need headers.
     """
 
     meaning = "Nothing of it was sent."
@@ -152,7 +155,7 @@ class HeadersNotSupported(NotSupported):
 
 
 class NatsConnectionError(JsClientError, ConnectionError):
-    """Base of everything that concerns the connection itself; a `ConnectionError` (and `OSError`) of Python, too."""
+    """Base of all errors of the connection itself. It is also Python's `ConnectionError` (and `OSError`)."""
 
 
 class ConnectFailed(NatsConnectionError):
@@ -176,14 +179,14 @@ class NotANatsServer(NatsConnectionError):
 
 
 class TlsError(NatsConnectionError):
-    """TLS was refused, is not available although wanted, or the certificate did not verify."""
+    """TLS failed: it is unavailable although required, one side rejected it, or the certificate did not verify."""
 
     meaning = "No data was sent in clear."
     advice = "Check the certificate authorities, the name in the URL and the client certificate."
 
 
 class AuthError(NatsConnectionError):
-    """The server refused the credentials ("Authorization Violation" and its kin)."""
+    """The server refused the credentials (for example "Authorization Violation")."""
 
     meaning = "The server serves this connection nothing."
     advice = "Check the credentials, and the account they belong to."
@@ -204,14 +207,14 @@ class AuthRevoked(AuthError):
 
 
 class AuthTimeout(AuthError):
-    """The server waited too long for our CONNECT."""
+    """The server waited too long for the client's CONNECT."""
 
     meaning = "The server serves this connection nothing."
     advice = "Try again; if it stays, raise the timeout in the server's authorization block."
 
 
 class ConnectionClosed(NatsConnectionError):
-    """The Connection was closed, by close() or after a failure from which it must not recover.
+    """The Connection was closed by close(), or after a failure from which it must not recover.
 
     `reason` is that failure (AuthError, ConnectFailed ...); None when the application closed the connection itself.
     """
@@ -223,7 +226,7 @@ class ConnectionClosed(NatsConnectionError):
 
 
 class ConnectionLost(NatsConnectionError):
-    """The link went down while the call waited for an answer; `sent` is False when nothing of it had been sent yet."""
+    """The connection was lost while the call waited for an answer. `sent` is False if nothing of it had been sent."""
 
     meaning: str = "What was under way may have been done."
     advice: str = "The connection comes back by itself: repeat what does no harm twice."
@@ -237,29 +240,30 @@ class ConnectionLost(NatsConnectionError):
 
 
 class ConnectionDraining(NatsConnectionError):
-    """The Connection drains: it takes no new subscriptions and publishes."""
+    """The Connection is draining, so it accepts no new subscriptions and publishes."""
 
     meaning = "Nothing was sent."
     advice = "Make the call before drain(), or open another connection."
 
 
 class ForkedConnection(NatsConnectionError):
-    """The Connection was made in the parent process; a forked child must open its own (`jsclient.shared`)."""
+    """The Connection was made in the parent process. A forked child must open its own (`jsclient.shared`)."""
 
     meaning = "Nothing was sent."
     advice = "Open one in the child: jsclient.shared(options) gives every process its own."
 
 
 class StaleConnection(NatsConnectionError):
-    """The server did not answer our pings."""
+    """The server did not answer the client's pings."""
 
     meaning = "What was under way may have been done."
     advice = "The connection comes back by itself; if this happens often, look at the network or raise ping_interval."
 
 
 class BufferFull(NatsConnectionError):
-    """Too much waits to be sent: more than `pending_buffer` while disconnected, else what the server is slow to take.
-    Nothing of the message was sent."""
+    """Too many bytes wait to be sent, so nothing of the message was sent. More bytes than `pending_buffer` wait while
+    disconnected, or the server reads too slowly.
+    """
 
     meaning = "Nothing of this message was sent."
     advice = "Publish more slowly, wait for the server, or raise pending_buffer."
@@ -273,7 +277,7 @@ class TimedOut(JsClientError, TimeoutError):
 
 
 class RequestTimeout(TimedOut):
-    """No reply came in time; whether the request was handled is not known unless `sent` is False: nothing of it was."""
+    """No reply came in time. The request may have been handled, unless `sent` is False: then nothing of it was sent."""
 
     meaning: str = "The request may have been handled."
     advice: str = "Repeat it if a second time does no harm, or give it more time."
@@ -287,23 +291,23 @@ class RequestTimeout(TimedOut):
 
 
 class FlushTimeout(TimedOut):
-    """The server did not confirm in time that it has read what was sent."""
+    """The server did not confirm in time that it has read all sent data."""
 
     meaning = "What was sent may have arrived."
     advice = "Flush again before you rely on it."
 
 
 class DrainTimeout(TimedOut):
-    """Draining took longer than its timeout; the rest was given up."""
+    """Draining took longer than its timeout. The client gave up the rest."""
 
     meaning = "The rest was given up: messages without an ack come again, publishes without one may be stored."
     advice = "Give it more time, or let handlers end sooner."
 
 
 class UnknownOutcome(TimedOut):
-    """It was sent and not confirmed: it may or may not have been done.
+    """The request was sent, but no confirmation came, so its outcome is unknown.
 
-    Retry only what is idempotent, such as a publish with the same message id inside the duplicate window.
+    Retry only idempotent requests, such as a publish with the same message id inside the duplicate window.
     """
 
     meaning = "It may or may not have been done."
@@ -314,7 +318,7 @@ class UnknownOutcome(TimedOut):
 
 
 class NoResponders(JsClientError):
-    """Nobody listens on the subject (status 503): the request was certainly not delivered."""
+    """No one listens on the subject (status 503): the request was certainly not delivered."""
 
     meaning = "The request was not delivered."
     advice = "Check the subject, and that what should answer runs."
@@ -337,28 +341,28 @@ class PermissionViolation(JsClientError):
 
 
 class ServerError(JsClientError):
-    """An -ERR of the server that has no class of its own."""
+    """An -ERR of the server without a more specific class."""
 
     meaning = "What was under way may have been done."
     advice = "Look into the server's log."
 
 
 class MaxConnectionsExceeded(ServerError, NatsConnectionError):
-    """The server, or this account on it, has as many connections as it may have; others of the pool are tried."""
+    """The server, or this account on it, has reached its limit of connections. The client tries the other servers."""
 
     meaning = "There is no link: nothing was sent."
     advice = "Close connections that are not needed, or have the limit raised."
 
 
 class MaxSubscriptionsExceeded(ServerError):
-    """This connection or its account has as many subscriptions as it may have."""
+    """This connection or its account has reached its limit of subscriptions."""
 
     meaning = "The last subscriptions were not made: nothing comes to them."
     advice = "Close subscriptions that are not needed, or have the limit raised."
 
 
 class SlowConsumer(JsClientError):
-    """Messages were dropped because the application did not take them fast enough: `dropped` so many, on `subject`."""
+    """The client dropped messages because the application was too slow: `dropped` messages on `subject`."""
 
     meaning = "What was dropped comes again only if a stream keeps it."
     advice = "Take messages faster, in more threads, or raise pending_messages and pending_bytes."
@@ -377,7 +381,7 @@ class SubscriptionClosed(JsClientError):
 
 
 class NoThread(JsClientError, RuntimeError):
-    """The system did not give the threads that were asked for; those that had been started were ended again."""
+    """The system could not start all threads that the call needs. The call ended the threads that had started."""
 
     meaning = "What had been started was ended again."
     advice = "Use fewer threads, or raise the system's limit."

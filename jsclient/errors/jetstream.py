@@ -1,4 +1,4 @@
-"""What JetStream answers or refuses: the base of the server's codes, publishing, consumers and pulls."""
+"""The errors of JetStream: the base of the server's codes, and errors of publishing, consumers and pulls."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ E = TypeVar("E", bound="ApiError")
 
 
 class JetStreamError(JsClientError):
-    """Base of everything that JetStream answers or refuses."""
+    """Base of all errors of JetStream."""
 
 
 class ApiError(JetStreamError):
-    """The JetStream API answered with an error; subclasses are chosen by `err_code`.
+    """The JetStream API answered with an error; `err_code` decides the subclass.
 
-    `code` is the HTTP-like class of the error (171 of the server's 227 errors share 400: compare
-    `err_code`), `description` the server's own text.
+    `code` is the HTTP-like class of the error. Compare `err_code` instead, because 171 of the server's 227 errors share
+    code 400. `description` is the server's own text.
     """
 
     meaning: str = "The server did not do it."
@@ -49,7 +49,7 @@ class ApiError(JetStreamError):
         self.description = description
 
     def told_as(self: E, text: str) -> E:
-        """For layers: the whole text, where that of the class would not be true."""
+        """For layers: set the complete text if the text of the class would not be true."""
         self._text = text
         return self
 
@@ -63,7 +63,7 @@ class ApiError(JetStreamError):
 
 
 def api_error(code: int, err_code: int, description: str) -> ApiError:
-    """The typed error for an `error` object of a JetStream response; unknown codes stay ApiError."""
+    """The typed error for an `error` object of a JetStream response. Unknown codes give an ApiError."""
     return ApiError.registry.get(err_code, ApiError)(code, err_code, description)
 
 
@@ -71,14 +71,14 @@ def api_error(code: int, err_code: int, description: str) -> ApiError:
 
 
 class JetStreamUnavailable(JetStreamError, NoResponders):
-    """Nobody answers on the JetStream API (status 503): not enabled, no such domain or import, or a cut leaf link."""
+    """No server answers the JetStream API (status 503): not enabled, no such domain or import, or a cut leaf link."""
 
     meaning = "The request was not delivered."
     advice = "Enable JetStream, check domain and api_prefix, or try again after an election."
 
 
 class BadResponse(JetStreamError):
-    """The server's answer could not be understood (not JSON, or fields of another type); `raw` holds its start."""
+    """The server's answer is not readable (invalid JSON, or fields of another type). `raw` holds its start."""
 
     meaning = "Whether the request was done is not known."
     advice = "Find out what answers on this subject: it may be something else than the server."
@@ -89,9 +89,9 @@ class BadResponse(JetStreamError):
 
 
 class ListingIncomplete(JetStreamError):
-    """A listing that is not proven to be complete: what came before this error is not all there is.
+    """A listing is possibly incomplete: there may be more items than those that came before this error.
 
-    `missing` names streams or consumers of a cluster that did not answer.
+    `missing` names the streams or consumers of a cluster that did not answer.
     """
 
     meaning = "What was listed is right; there may be more."
@@ -103,28 +103,30 @@ class ListingIncomplete(JetStreamError):
 
 
 class RangeIncomplete(JetStreamError):
-    """A range of a stream is not known to be read whole; `__cause__` says why."""
+    """A range of a stream was possibly not read completely; `__cause__` is the reason."""
 
     meaning = "What was read may be only a part of the range."
     advice = "Read again, from the last sequence that came."
 
 
 class DrainIncomplete(JetStreamError):
-    """A drain ended while a consumer with ack policy none sent: it counts as delivered what did not come any more."""
+    """A drain ended while a consumer with ack policy none was sending. The consumer counts all messages as delivered,
+    even those that the client did not receive any more.
+    """
 
     meaning = "They are lost for this consumer, unless another client took them. The stream may still have them."
     advice = "Use ack policy explicit where no message may be missed, or give the drain more time."
 
 
 class DataLost(RangeIncomplete):
-    """Messages of the range are no longer in the stream: its head has moved, or its store was set back."""
+    """Messages of the range are no longer in the stream, because its head has moved or its store was set back."""
 
     meaning = "Messages of the range are gone from the stream; what was read is only a part of it."
     advice = "Keep messages longer, or go on with what is left."
 
 
 class BadRecord(JetStreamError):
-    """A message is no document, or none that fits the schema it was read with."""
+    """A message is an invalid document, or does not fit the schema that it was read with."""
 
     meaning = "The read has not removed the message."
     advice = "Correct the schema, or let bad_records keep such messages aside."
@@ -138,9 +140,9 @@ class RangeTimeout(RangeIncomplete, TimedOut):
 
 
 class WriteIncomplete(JetStreamError):
-    """Not every row of a table is known to be stored; `__cause__` is what became of the first one that is not.
+    """Rows of a table are possibly not stored; `__cause__` is the error of the first such row.
 
-    `stored` rows of those before it were acknowledged; rows after it may be stored, too.
+    The `stored` rows before it were acknowledged. Rows after it may be stored, too.
     """
 
     meaning = "Rows from `stored` on may be stored."
@@ -152,7 +154,7 @@ class WriteIncomplete(JetStreamError):
 
 
 class ImportPassesOneResponse(JetStreamError):
-    """The import behind an `api_prefix` passes one response for each request, and messages were lost by it.
+    """The import behind an `api_prefix` passes only one response for each request, so messages were lost.
 
     The account that exports the API must say `response_type: stream`.
     """
@@ -176,29 +178,30 @@ class NotPushConsumer(JetStreamError):
 
 
 class NotStored(JetStreamError):
-    """The published message was certainly not stored; publishing it again cannot store it twice."""
+    """The published message was certainly not stored. Publishing it again cannot store it twice."""
 
     meaning = "The message is not stored."
     advice = "Publish it again: that cannot store it twice."
 
 
 class NoStreamForSubject(NotStored, NoResponders):
-    """No stream takes messages on this subject (asked after the second 503): a typo, or not created yet."""
+    """No stream stores messages on this subject (checked after the second 503). It is a typo, or not created yet."""
 
     meaning = "A message on it is not stored."
     advice = "Correct the subject, or create a stream that takes it."
 
 
 class NoStreamResponse(NotStored, NoResponders):
-    """Nobody took the message (503) until retries or the deadline were used up: no stream, or no leader."""
+    """No stream accepted the message (503) until retries or the deadline were used up: no stream, or no leader."""
 
     meaning = "The message is not stored."
     advice = "Publish it again: a leader may be in election. If this stays, no stream takes the subject."
 
 
 class PublishUnknown(UnknownOutcome, JetStreamError):
-    """The message was sent and it is not known whether it is stored. Publish it again only with the same message id,
-    and only inside the stream's duplicate window. `__cause__` is the last refusal or failure."""
+    """The message was sent, but the client does not know if it is stored. Publish it again only with the same message
+    id, and only inside the stream's duplicate window. `__cause__` is the last refusal or failure.
+    """
 
     meaning = "It may be stored."
     advice = (
@@ -207,7 +210,7 @@ class PublishUnknown(UnknownOutcome, JetStreamError):
 
 
 class InvalidPubAck(JetStreamError):
-    """The answer to a publish is not a PubAck: something else than a stream listens on the subject and replies."""
+    """The answer to a publish is not a PubAck, because a subscriber on the subject replies instead of a stream."""
 
     meaning = "No stream has confirmed the message."
     advice = "Find out what else than a stream answers on the subject."
@@ -221,25 +224,25 @@ class TooManyStalledMessages(NotStored):
 
 
 class AsyncPublishReplySet(ConfigError):
-    """A message for publish_async must not have a reply subject: it carries the ack."""
+    """A message for publish_async must not have a reply subject, because the client uses it for the ack."""
 
 
 class BatchClosed(JetStreamError):
-    """The batch was committed, discarded, or has failed: it takes no more messages."""
+    """The batch was committed, discarded, or has failed. It accepts no more messages."""
 
     meaning = "This call added nothing."
     advice = "Begin another batch."
 
 
 class BatchTooLarge(JetStreamError):
-    """The batch has as many messages as the server takes in one (1,000 by default); this one was not added."""
+    """The batch has reached the server's limit of messages (1,000 by default); this one was not added."""
 
     meaning = "This message was not added; those before it were."
     advice = "Commit this batch and begin another."
 
 
 class BatchGap(JetStreamError):
-    """Messages of a fast batch were lost on their way; the batch has ended. `lost` are their numbers in the batch."""
+    """Messages of a fast batch were lost on their way, and the batch has ended. `lost` has their numbers in it."""
 
     meaning = "The messages named and those after them are not stored; the batch takes no more."
     advice = 'Publish them again in another batch, or allow gaps with gap="ok".'
@@ -257,7 +260,7 @@ class MsgAlreadyAcked(JetStreamError):
 
 
 class StaleDelivery(JetStreamError):
-    """The server has lost its knowledge of this delivery (it crashed): the message is not acked, and may come again."""
+    """The server crashed and lost its knowledge of this delivery. The message is not acked, and may be redelivered."""
 
     meaning = "The message is not acked, and comes again if the stream still has it."
     advice = "Handle the copy that comes."
@@ -271,7 +274,7 @@ class PayloadMissing(JetStreamError):
 
 
 class NotJetStreamMessage(JetStreamError):
-    """The message was not delivered by a JetStream consumer (its reply is no ack subject)."""
+    """The message does not come from a JetStream consumer: its reply subject has another form than for acks."""
 
     meaning = "Nothing was sent."
     advice = "Acks and metadata are for messages that a JetStream consumer has delivered."
@@ -292,18 +295,18 @@ class IteratorClosed(SubscriptionClosed, JetStreamError):
 
 
 class PullError(JetStreamError):
-    """Base of what ends a pull or a continuous consume other than messages and expiry."""
+    """Base of the errors that end a pull or a continuous consume. Expiry is not among them."""
 
 
 class NoHeartbeat(PullError, TimedOut):
-    """The server went silent: no message and no idle heartbeat within twice the interval."""
+    """The server went silent: neither a message nor an idle heartbeat came within twice the interval."""
 
     meaning = "Messages taken before it are good; a lost one may come again if the consumer wants acks."
     advice = "Read on; if it happens often, look at the server and the network."
 
 
 class PullStatusError(PullError):
-    """The server ended the pull with a status of its own; `code` and `description` are the server's."""
+    """The server ended the pull with another status; `code` and `description` come from the server."""
 
     meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Read on, or correct what the status names."
@@ -322,9 +325,9 @@ class ConsumerDeleted(PullStatusError):
 
 
 class StreamRecreated(ConsumerDeleted):
-    """The stream was deleted and made again while it was read: its consumers went with it, sequences start anew.
+    """The stream was deleted and re-created while it was read. Its consumers are gone, and sequences start again.
 
-    Known only where the handle knows when its consumer was made: not with `fetch_info=False`.
+    The client can only detect this if the handle knows when its consumer was made, so not with `fetch_info=False`.
     """
 
     meaning = "Messages of the old stream are gone, and sequences start anew."
@@ -332,14 +335,14 @@ class StreamRecreated(ConsumerDeleted):
 
 
 class ConsumerLeadershipChanged(PullStatusError):
-    """The consumer's leader changed; pulls waiting there are gone."""
+    """The consumer's leader changed, so pulls that waited there are gone."""
 
     meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Read on: the new leader answers."
 
 
 class MaxBytesExceeded(PullStatusError):
-    """The next message is larger than the max_bytes of the pull: it cannot be delivered within that limit.
+    """The next message is larger than the max_bytes of the pull, so it cannot be delivered within that limit.
 
     `messages()` and `consume()` report it once and receive nothing until the message is removed from the stream."""
 
@@ -355,7 +358,7 @@ class BadPullRequest(PullStatusError):
 
 
 class MaxWaitingExceeded(PullStatusError):
-    """Too many pulls wait on the consumer already (its max_waiting, 512 by default)."""
+    """Too many pulls already wait on the consumer (its max_waiting, 512 by default)."""
 
     meaning = "This pull brought nothing; messages taken before it are good."
     advice = "Let fewer readers wait at once, or raise the consumer's max_waiting."
@@ -390,7 +393,7 @@ class OrderedConsumerNotCreated(JetStreamError):
 
 
 class ConsumerAlreadyBound(JetStreamError):
-    """Somebody else is subscribed to the push consumer, and it has no deliver group."""
+    """Another client is subscribed to the push consumer, and it has no deliver group."""
 
     meaning = "Nothing was subscribed."
     advice = "Close the other subscription, or give the consumer a deliver_group to share its messages."
@@ -400,16 +403,16 @@ class ConsumerAlreadyBound(JetStreamError):
 
 
 class NoMessages(PullError, TimedOut):
-    """`next()` found no message in time. Nothing is wrong: that is what an empty stream looks like."""
+    """`next()` found no message in time. That is normal for an empty stream."""
 
     meaning = "This call took no message."
     advice = "Ask again."
 
 
 class PullNoResponders(PullStatusError, NoResponders):
-    """Nobody answers pulls (503): no such stream or consumer, a cut leaf link, or a leader is being elected.
+    """No server answers pulls (503): no such stream or consumer, a cut leaf link, or an election of a leader.
 
-    `subject`: on which nobody answered.
+    `subject` is the subject without an answer.
     """
 
     meaning = "Messages taken before it are good; this pull brings no others."
@@ -421,14 +424,14 @@ class PullNoResponders(PullStatusError, NoResponders):
 
 
 class PullServerShutdown(PullStatusError):
-    """The server that served the consumer shuts down; pulls waiting there are gone."""
+    """The server that hosts the consumer shuts down, so pulls that waited there are gone."""
 
     meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Read on: another server answers."
 
 
 class ReadStalled(PullError, TimedOut):
-    """A finite read got no answer: ack what was taken (max_ack_pending), or the consumer is paused or busy."""
+    """A finite read got no answer: ack the messages you have (max_ack_pending), or the consumer is paused or busy."""
 
     meaning = "What was taken is good; the end is not reached."
     advice = "Ack what was taken and read on; look whether the consumer is paused or shared."

@@ -1,7 +1,7 @@
-"""One class per JetStream error code that a program may want to tell apart.
+"""One class per JetStream error code that a program may want to distinguish.
 
-All codes of nats-server 2.15 have a class. Codes of newer servers stay `ApiError` with `.err_code`.
-`advice` says what to do and is part of the text.
+All codes of nats-server 2.15 have a class. Codes of newer servers give an `ApiError` with `.err_code`. `advice` tells
+the user what to do and is part of the text.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class NoSuitablePeers(ApiError, err_code=(10005, 10011)):
 
 
 class AccountNotFound(ApiError, err_code=10035):
-    """The server knows no such account."""
+    """The server has no such account."""
 
     meaning = "The server did not do it."
     advice = "Check the name of the account."
@@ -89,7 +89,7 @@ class PeerNotFound(ApiError, err_code=(10040, 10044)):
 
 
 class ClusterChangeRefused(ApiError, err_code=(10075, 10202, 10224)):
-    """The servers of a cluster, or of a stream, were not changed: another change is under way, or no server fits."""
+    """The servers of a cluster, or of a stream, did not change: another change is under way, or no server fits."""
 
     meaning = "The servers are the same as before."
     advice = "Wait until the change under way is done, or add servers."
@@ -110,7 +110,7 @@ class SnapshotFailed(ApiError, err_code=(10015, 10042, 10062, 10064, 10072)):
 
 
 class TemplateRefused(ApiError, err_code=(10066, 10067, 10068, 10073)):
-    """Stream templates are a feature of old servers; this one does not do it."""
+    """Stream templates are a feature of old servers, and this one does not support them."""
 
     meaning = "The server did not do it."
     advice = "Create the streams one by one."
@@ -155,7 +155,7 @@ class StreamNameInUse(ApiError, err_code=(10058, 10130)):
 
 
 class SubjectOverlap(ApiError, err_code=10065):
-    """Another stream of the account already takes some of these subjects."""
+    """Another stream of the account already has some of these subjects."""
 
     meaning = "The server did not do it."
     advice = "A subject belongs to one stream only: stream_name_by_subject() tells which has it."
@@ -200,7 +200,7 @@ class StreamDeleteFailed(ApiError, err_code=10050):
 
 
 class PurgeFailed(ApiError, err_code=10110):
-    """The purge was refused; "stream purge not permitted" means deny_purge is set."""
+    """The server refused the purge; "stream purge not permitted" means deny_purge is set."""
 
     meaning = "The messages may be there still."
     advice = "Look at the stream; deny_purge refuses every purge."
@@ -228,7 +228,7 @@ class MinLastSequenceNotReached(ApiError, err_code=10180):
 
 
 class MessageDeleteFailed(ApiError, err_code=10057):
-    """The message could not be deleted: it does not exist, or deny_delete is set."""
+    """The message could not be deleted: it is missing, or deny_delete is set."""
 
     meaning = "A message that was there may be there still."
     advice = "Check the sequence; deny_delete refuses every deletion."
@@ -245,9 +245,10 @@ class StreamSequenceMismatch(ApiError, err_code=10063):
 
 
 class WrongLastSequence(ApiError, err_code=(10071, 10164)):
-    """The expected last sequence (of the stream or the subject) is not the real one; nothing was stored.
+    """The expected last sequence (of the stream or the subject) is wrong; nothing was stored.
 
-    `last_sequence` is the real one where the server tells it (10164, while somebody else writes, does not), else None.
+    `last_sequence` is the real one if the server reports it, else None. Error 10164, during another client's write,
+    does not report it.
     """
 
     meaning = "Nothing was stored."
@@ -255,20 +256,20 @@ class WrongLastSequence(ApiError, err_code=(10071, 10164)):
 
     @property
     def last_sequence(self) -> int | None:
-        """The real last sequence; None where the server does not tell it."""
+        """The real last sequence; None if the server does not report it."""
         found = _NUMBER.search(self.description)
         return int(found.group(1)) if found else None
 
 
 class WrongLastMsgId(ApiError, err_code=10070):
-    """The expected last message id is not the real one; nothing was stored."""
+    """The expected last message id is wrong; nothing was stored."""
 
     meaning = "Nothing was stored."
     advice = "Look which message came last, and decide again."
 
     @property
     def last_msg_id(self) -> str:
-        """The real last message id; "" where there is none."""
+        """The real last message id; "" if there is none."""
         return self.description.partition(": ")[2]
 
 
@@ -287,7 +288,7 @@ class DuplicateInProcess(ApiError, err_code=10158):
 
 
 class StoreFailed(ApiError, err_code=10077):
-    """The stream did not take the message: with discard "new" it is full."""
+    """The stream did not accept the message because it is full (discard "new")."""
 
     meaning = "Nothing was stored."
     advice = "Remove messages first, or raise the stream's limit."
@@ -301,7 +302,7 @@ class MessageTooLarge(ApiError, err_code=(10054, 10097)):
 
 
 class RollupFailed(ApiError, err_code=10111):
-    """The rollup was refused: the stream needs allow_rollup_hdrs, and must not deny purge."""
+    """The server refused the rollup. The stream needs allow_rollup_hdrs, and must not deny purge."""
 
     meaning = "Nothing was stored."
     advice = "Set allow_rollup_hdrs on the stream; it must not have deny_purge."
@@ -322,7 +323,7 @@ class MessageTtlRefused(ApiError, err_code=(10165, 10166)):
 
 
 class CounterRefused(ApiError, err_code=(10168, 10169, 10170, 10171, 10172, 10173)):
-    """The counter publish was refused, or a counter stream got an ordinary message."""
+    """The server refused the counter publish, or a counter stream got an ordinary message."""
 
     meaning = "Nothing was stored."
     advice = "Publish with incr= to streams with allow_msg_counter, and only there."
@@ -375,7 +376,7 @@ class ConsumerExists(ApiError, err_code=(10148, 10105, 10106)):
 
 
 class ConsumerNameInUse(ConsumerExists, err_code=10013):
-    """A consumer of that name exists and does not allow what was asked."""
+    """A consumer of that name exists and does not allow the request."""
 
 
 class ConsumerDoesNotExist(ConsumerNotFound, err_code=10149):
@@ -422,7 +423,7 @@ class PriorityGroupError(InvalidConsumerConfig, err_code=(10159, 10160, 10161, 1
 
 
 class InvalidConsumerReset(ApiError, err_code=10204):
-    """The consumer cannot be reset there: its deliver policy does not allow it, or the sequence is too small."""
+    """The consumer cannot be reset there, because its deliver policy does not allow it or the sequence is too small."""
 
     meaning = "The consumer is unchanged."
     advice = "Choose a sequence that its deliver policy allows."
@@ -492,5 +493,5 @@ __all__ = [
 ]
 
 for _name in __all__:
-    # They are public in jsclient.errors, and named so in tracebacks and pickles.
+    # They are public in jsclient.errors, and tracebacks and pickles use that name.
     globals()[_name].__module__ = "jsclient.errors"

@@ -5,7 +5,7 @@
         +-- BucketNotFound                  no bucket of that name
         |   +-- BucketGone (NoStreamForSubject)  a write found no bucket: it is certainly not stored (NotStored)
         +-- BucketExists                    a bucket of that name exists with another configuration
-        +-- BadBucket                       the stream of that name is no bucket
+        +-- BadBucket                       the stream of that name is not a bucket
         +-- KeyNotFound (KeyError)          no such key, or no such revision of it
         |   +-- KeyDeleted                  the key's last entry is a delete or purge marker
         +-- KeyExists                       create of a key that has a value
@@ -15,7 +15,7 @@
         +-- BadObjectMeta                   the stored meta information could not be read
         +-- ObjectLinkError                 the link cannot be made, or cannot be read as an object
         +-- ObjectChanged                   the chunks went away while they were read or written
-        +-- DigestMismatch                  the data read is not the data that was stored
+        +-- DigestMismatch                  the data read differs from the stored data
     JsClientError
     +-- ServiceError                        a service answered with an error
 
@@ -29,7 +29,7 @@ from jsclient.errors.jetstream import JetStreamError, NoStreamForSubject
 
 
 class BucketError(JetStreamError):
-    """Base of what key-value buckets and object stores refuse; `bucket` names the store."""
+    """Base of the errors of key-value buckets and object stores; `bucket` names the store."""
 
     def __init__(self, message: str, bucket: str = "") -> None:
         super().__init__(message)
@@ -44,8 +44,7 @@ class BucketNotFound(BucketError):
 
 
 class BucketGone(BucketNotFound, NoStreamForSubject):
-    """A write found no bucket of that name: what it had to store is certainly not stored (a NotStored). `subject` is
-    where it went."""
+    """A write found no bucket of that name, so it is certainly not stored (a NotStored). `subject` is its subject."""
 
     meaning = "Nothing was stored."
     advice = "Create it, or check the name, the account and the domain; then write again, which cannot store it twice."
@@ -70,7 +69,7 @@ class BadBucket(BucketError):
 
 
 class KeyNotFound(BucketError, KeyError):
-    """The key has no value: it never had one, or the revision asked for is not there (or belongs to another key)."""
+    """The key has no value: it never had one, or the requested revision does not exist (or belongs to another key)."""
 
     meaning = "Nothing was changed."
     advice = "Check the key and the revision, or store a value first."
@@ -81,7 +80,7 @@ class KeyNotFound(BucketError, KeyError):
 
 
 class KeyDeleted(KeyNotFound):
-    """The key was deleted or purged, or its time to live is over; `revision` is that of the marker."""
+    """The key was deleted or purged, or its time to live is over; `revision` is the marker's revision."""
 
     def __init__(self, message: str, bucket: str = "", key: str = "", revision: int = 0) -> None:
         super().__init__(message, bucket, key)
@@ -100,7 +99,7 @@ class KeyExists(BucketError):
 
 
 class RevisionMismatch(BucketError):
-    """The key is at another revision than the one given: somebody was faster. The server's error is `__cause__`."""
+    """The key is at another revision than the given one: another client was faster. `__cause__` is from the server."""
 
     meaning = "Nothing was stored."
     advice = "Read the key again and decide anew."
@@ -140,31 +139,31 @@ class BadObjectMeta(BucketError):
 
 
 class ObjectLinkError(BucketError):
-    """A link to a deleted object, to a link or from nowhere; or a link to a whole bucket that was read as an object."""
+    """A link to a deleted object, to a link or from nowhere; or a link to a bucket that was read as an object."""
 
     meaning = "Nothing was changed."
     advice = "Use the object itself instead of the link, or link to another one."
 
 
 class ObjectChanged(BucketError):
-    """The chunks of the object went away: it was deleted or replaced while it was read, or removed by a repair."""
+    """The chunks of the object went away. It was deleted or replaced during the read, or a repair removed them."""
 
     meaning = "What was read of it is not whole; what was being written is not stored."
     advice = "Begin again."
 
 
 class DigestMismatch(BucketError):
-    """Size or SHA-256 of what was read differ from what was stored: the data is damaged."""
+    """The size or SHA-256 of the data read differs from the stored one: the data is damaged."""
 
     meaning = "What was read is not what was stored: do not use it."
     advice = "Restore the object from its origin or a backup."
 
 
 class ServiceError(JsClientError):
-    """A service answered with an error, or (raised in a handler) shall answer with one.
+    """A service answered with an error. Raise it in a handler to answer with one.
 
-    `code` is the text of `Nats-Service-Error-Code` (usually an HTTP-like number), `description` that of
-    `Nats-Service-Error`, `data` the body that came with it.
+    `code` is the text of the header `Nats-Service-Error-Code` (usually an HTTP-like number), `description` the text of
+    the header `Nats-Service-Error`, and `data` the body of the answer.
     """
 
     def __init__(self, code: str = "", description: str = "", data: bytes = b"") -> None:

@@ -1,11 +1,11 @@
-"""One small interface through which traces and figures look at a connection.
+"""One small interface for tracing and metrics of a connection.
 
     connect(url, instrumentation=OpenTelemetry())
 
-`Instrumentation.begin` is called when something starts, and what it returns when that has ended, with what ended it.
-Adapters: `jsclient.instruments.tracing.OpenTelemetry` (extra `tracing`) and `jsclient.instruments.metrics.Prometheus`
-(extra `metrics`); several at once: `Together`. A connection without an instrument is not slowed down: it has other
-functions.
+The client calls `Instrumentation.begin` when an operation starts. When the operation ends, it calls the function that
+`begin` returned, with the error or None. There are two adapters, `jsclient.instruments.tracing.OpenTelemetry` (extra
+`tracing`) and `jsclient.instruments.metrics.Prometheus` (extra `metrics`). Use `Together` to combine several. A
+connection without an instrument is not slowed down, because it uses functions without these calls.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ End = Callable[[BaseException | None], object]
 
 
 class Operation:
-    """Something that begins.
+    """An operation that begins.
 
-    "publish": a core publish, or a message for a stream until its ack (`publish`, `publish_async`). "deliver": a
-    handler at work on a message (`handled`), or a message that was taken by an iterator or a fetch. "request": one
-    request, those of the JetStream API included. "ack": an ack that is sent or confirmed; `detail` is its word.
-    "reconnect": from the loss of a link to the next one. "slow consumer": messages were dropped.
+    A "publish" is a core publish, or a message for a stream until its ack (`publish`, `publish_async`). A "deliver" is
+    a handler at work on a message (`handled`), or a message that an iterator or a fetch has returned. A "request" is
+    one request, including requests of the JetStream API. An "ack" is an ack that is sent or confirmed; `detail` is its
+    word.
+
+    A "reconnect" lasts from the loss of a link to the next one. A "slow consumer" means dropped messages.
 
     Attributes:
-        kind: What happens: one of Kind.
-        subject: Of the message; "" where there is none.
+        kind: The kind of operation, one of Kind.
+        subject: Subject of the message; "" if there is none.
         size: Bytes of the payload.
-        headers: Of a publish or request: replace them to send others. Of a deliver: those of the message.
-        message: Of a deliver: what the handler gets, or what was taken.
-        handled: Of a deliver: True when a handler is at work on it until the end.
+        headers: Headers of the message. For a publish or request you can replace them to send others.
+        message: For a deliver, the message or list of messages that the handler or the application gets.
+        handled: For a deliver, True if a handler works on it until the end of the operation.
     """
 
     __slots__ = ("detail", "handled", "headers", "kind", "message", "size", "subject")
@@ -68,22 +70,23 @@ class Operation:
 
 
 class Instrumentation:
-    """Base of instruments. What they raise is logged and harms nobody.
+    """Base of instruments. The client logs their exceptions and otherwise ignores them.
 
-    They are called in the thread that publishes, asks, acks or handles; of reconnects, slow consumers and the acks of
-    `publish_async` on the events thread. They must be quick, and safe in several threads at once.
+    They run in the thread that publishes, requests, acks or handles. For reconnects, slow consumers and the acks of
+    `publish_async` they run on the events thread. They must be quick and thread-safe.
     """
 
     def begin(self, operation: Operation) -> End | None:
-        """Something begins. What is returned is called once when it has ended: with None, or with what went wrong."""
+        """Called when an operation begins. The returned function is called once when it has ended, with None or the
+        error."""
         return None
 
 
 class Together(Instrumentation):
-    """Several instruments, each of which sees all; they end in the opposite order.
+    """Several instruments that all get every operation. They end in the opposite order.
 
     Attributes:
-        instruments: Those that are told, in this order.
+        instruments: The instruments, in the order in which they begin.
     """
 
     def __init__(self, *instruments: Instrumentation) -> None:
@@ -107,7 +110,7 @@ def _nothing(error: BaseException | None) -> None:
 
 
 def begin(instrument: Instrumentation, operation: Operation) -> End:
-    """Tell it of a beginning; returns how to tell it of the end."""
+    """Report the beginning of an operation to the instrument; returns the function that reports its end."""
     try:
         return handlers.ran(instrument.begin(operation)) or _nothing
     except Exception:
@@ -116,7 +119,7 @@ def begin(instrument: Instrumentation, operation: Operation) -> End:
 
 
 def finish(end: End, error: BaseException | None = None) -> None:
-    """Tell it of the end."""
+    """Report the end of an operation."""
     try:
         handlers.ran(end(error))
     except Exception:
@@ -124,12 +127,12 @@ def finish(end: End, error: BaseException | None = None) -> None:
 
 
 def told(instrument: Instrumentation, operation: Operation, error: BaseException | None = None) -> None:
-    """Tell it of something that has ended as it began."""
+    """Report an operation that ends when it begins."""
     finish(begin(instrument, operation), error)
 
 
 def size_of(payload: Any) -> int:
-    """Bytes of a payload, as far as that is told without encoding it."""
+    """Bytes of a payload; 0 if its size is unknown without encoding it."""
     return len(payload) if isinstance(payload, (bytes, bytearray, str)) else getattr(payload, "nbytes", 0)
 
 
@@ -138,7 +141,7 @@ def sending(instrument: Instrumentation, kind: Kind, send: Callable[..., Any]) -
 
     @functools.wraps(send)
     def instrumented(subject: str, payload: Any = b"", *, headers: Any = None, **options: Any) -> Any:
-        plain = None if isinstance(headers, bytes) else headers  # an encoded block stays as it is
+        plain = None if isinstance(headers, bytes) else headers  # an encoded block stays unchanged
         one = "ack" if kind == "request" and str(subject).startswith("$JS.ACK.") else kind
         operation = Operation(one, subject, size_of(payload), plain, detail=ack_word(payload) if one == "ack" else "")
         end = begin(instrument, operation)
@@ -194,7 +197,7 @@ def handling(instrument: Instrumentation | None, handler: Callable[[Any], Any]) 
 
 
 def delivery(message: Any, handled: bool = False) -> Operation:
-    """That of a message, or of a list of them: the first one speaks for it."""
+    """The "deliver" operation for a message, or for a list with the subject and headers of its first message."""
     first = message[0] if isinstance(message, (list, tuple)) and message else message
     size = sum(len(one.data) for one in message) if isinstance(message, (list, tuple)) else len(first.data)
     try:
@@ -205,13 +208,13 @@ def delivery(message: Any, handled: bool = False) -> Operation:
 
 
 def taken(instrument: Instrumentation | None, messages: Iterable[Any]) -> None:
-    """Tell it of messages that the application takes by itself."""
+    """Report messages that the application gets without a handler."""
     for message in messages if instrument is not None else ():
         told(instrument, delivery(message))  # type: ignore[arg-type]
 
 
 def taking(instrument: Instrumentation, take: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that returns a message, or None, with the instrument told of it."""
+    """A function that returns a message or None, and reports it to the instrument."""
 
     @functools.wraps(take)
     def instrumented(*args: Any) -> Any:
@@ -224,7 +227,7 @@ def taking(instrument: Instrumentation, take: Callable[..., Any]) -> Callable[..
 
 
 def posting(instrument: Instrumentation, post: Callable[..., None]) -> Callable[..., None]:
-    """A function that queues frames, with the instrument told of those that are acks."""
+    """A function that queues frames, and reports acks among them to the instrument."""
 
     @functools.wraps(post)
     def instrumented(frame: Any, *more: Any) -> None:
@@ -250,7 +253,7 @@ _WORDS = {b"+ACK": "ack", b"-NAK": "nak", b"+TER": "term", b"+WPI": "in progress
 
 
 def ack_word(body: Any) -> str:
-    """What an ack says, by its first bytes; an empty one is an ack."""
+    """The word for an ack, by its first bytes; an empty one is an ack."""
     return _WORDS.get(bytes(body[:4]), "ack") if isinstance(body, (bytes, bytearray)) else "ack"
 
 

@@ -1,4 +1,4 @@
-"""Prometheus: how many operations there were, how they ended, how long they took. `pip install jsclient[metrics]`."""
+"""Prometheus: the number of operations, their outcomes and their durations. `pip install jsclient[metrics]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Prometheus"]
 
 
 def library() -> Any:
-    """The client library of Prometheus; raises ConfigError where it is not installed."""
+    """The client library of Prometheus; raises ConfigError if it is not installed."""
     try:
         import prometheus_client
         import prometheus_client.core
@@ -24,11 +24,12 @@ def library() -> Any:
 
 
 class Prometheus(Instrumentation):
-    """Figures of all connections that are given it; `connect(url, instrumentation=Prometheus())`.
+    """Metrics of all connections that use it; `connect(url, instrumentation=Prometheus())`.
 
-    `jsclient_operations_total` and `jsclient_operation_seconds` by operation and outcome ("ok", or the name of the
-    error), `jsclient_payload_bytes_total` by operation. `label(operation)` adds a label of your own, such as the first
-    token of the subject; few values, because each is a series. `registry`: another one than that of the process.
+    `jsclient_operations_total` and `jsclient_operation_seconds` have the labels operation and outcome ("ok", or the
+    name of the error). `jsclient_payload_bytes_total` has the label operation. `label(operation)` adds your own label,
+    such as the first token of the subject. Let it return few different values, because each is a series. `registry`
+    replaces the default registry of the process.
     """
 
     def __init__(self, registry: Any = None, *, label: Callable[[Operation], str] | None = None) -> None:
@@ -47,7 +48,7 @@ class Prometheus(Instrumentation):
         )
 
     def begin(self, operation: Operation) -> End:
-        """What the connection calls."""
+        """Begin to measure an operation; called by the connection."""
         kind = operation.kind
         more = () if self._label is None else (self._label(operation),)
         if operation.size:

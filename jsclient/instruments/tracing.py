@@ -13,7 +13,7 @@ __all__ = ["OpenTelemetry"]
 
 
 def library() -> Any:
-    """(context, propagate, trace) of OpenTelemetry; raises ConfigError where it is not installed."""
+    """(context, propagate, trace) of OpenTelemetry; raises ConfigError if it is not installed."""
     try:
         from opentelemetry import context, propagate, trace
     except ImportError as error:
@@ -24,10 +24,10 @@ def library() -> Any:
 class OpenTelemetry(Instrumentation):
     """Spans for publishes, requests and handlers; `connect(url, instrumentation=OpenTelemetry())`.
 
-    A publish or request puts `traceparent` (and what else the propagator has) into the headers, where the server takes
-    headers; a handler runs within the trace that its message brings. Acks, reconnects and slow consumers become spans
-    of their own, taken messages without a handler none. `name(operation)` replaces the names of spans, and
-    `tracer` is another one than that of the library.
+    A publish or request puts `traceparent` (and other fields of the propagator) into the headers, if the server accepts
+    headers. A handler runs within the trace that its message carries. Acks, reconnects and slow consumers become
+    separate spans; messages without a handler become none. `name(operation)` replaces the names of spans. `tracer`
+    replaces the library's own tracer.
     """
 
     def __init__(self, tracer: Any = None, *, name: Any = None) -> None:
@@ -37,7 +37,7 @@ class OpenTelemetry(Instrumentation):
         self._name = name
 
     def begin(self, operation: Operation) -> End | None:
-        """What the connection calls."""
+        """Begin the span of an operation; called by the connection."""
         if operation.kind == "deliver":
             return self._handle(operation) if operation.handled else None
         kinds = self._trace.SpanKind
@@ -90,7 +90,7 @@ _TYPES = {"publish": "send", "deliver": "process", "request": "send", "ack": "se
 
 
 def _attributes(operation: Operation) -> dict[str, Any]:
-    """By the semantic conventions for messaging."""
+    """The attributes, named by the semantic conventions for messaging."""
     found: dict[str, Any] = {"messaging.system": "nats", "messaging.operation.name": operation.kind}
     if operation.kind in _TYPES:
         found["messaging.operation.type"] = _TYPES[operation.kind]

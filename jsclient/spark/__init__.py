@@ -2,10 +2,9 @@
 
     df = spark.read.format("jetstream").option("servers", "nats://n1").load("ORDERS")
 
-Installed with pyspark, `format("jetstream")` is there by itself; `register(spark)` does it by hand. For
-`foreachBatch` there is `batch_writer`, and inside `foreachPartition` and `mapInArrow`: `connection`,
-`publish_partition`, `read_range`, `ack_partition`.
-Everything is explained in the README.md of this folder.
+If jsclient is installed next to pyspark, Spark finds `format("jetstream")` by itself; otherwise call `register(spark)`.
+For `foreachBatch` use `batch_writer`. Inside `foreachPartition` and `mapInArrow` use `connection`, `publish_partition`,
+`read_range` and `ack_partition`. The README.md of this folder explains everything.
 """
 
 from __future__ import annotations
@@ -72,9 +71,10 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: Any) -> None:
-    """Make `format("jetstream")` known to a session where it is not found by itself (code shipped as a zip, say).
+    """Register `format("jetstream")` in a session that does not find it by itself, for example if you ship code as a
+    zip.
 
-    And `jetstream-kv` and `jetstream-objects`, which Spark never finds by itself.
+    Registers `jetstream-kv` and `jetstream-objects`, too. Spark never finds these two by itself.
     """
     from jsclient.spark.datasource import JetStreamDataSource
     from jsclient.spark.kv import KeyValueDataSource

@@ -1,4 +1,4 @@
-"""One record for each batch that was written: what is known of it, for the log and for an optional bucket."""
+"""One record for each written batch, for the log and for an optional bucket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark.audit")
 
 
 def record_of(options: SparkOptions, job: Job, outcomes: list[Outcome], journaled: bool, notes: Iterable[str]) -> Any:
-    """What is known of a batch. `rows` are those of the DataFrame; `already` of them were found stored by a replay."""
+    """The record of a batch. `rows` counts the rows of the DataFrame; a replay found `already` of them stored."""
     totals = Totals()
     for outcome in outcomes:
         totals.add(outcome.totals)
@@ -41,7 +41,7 @@ def record_of(options: SparkOptions, job: Job, outcomes: list[Outcome], journale
 
 
 def guarantee(options: SparkOptions, journaled: bool) -> str:
-    """What holds for the batch: see the table of guarantees."""
+    """The guarantee for the batch; see the table of guarantees."""
     if journaled:
         return "exactly-once"
     if options.publish_mode == "atomic":
@@ -50,7 +50,7 @@ def guarantee(options: SparkOptions, journaled: bool) -> str:
 
 
 def keep(options: SparkOptions, record: dict[str, Any]) -> None:
-    """Log the record, and put it into the bucket that was named for it, under `<query>.<batch>`."""
+    """Log the record, and put it into the bucket that the options name for it, under `<query>.<batch>`."""
     text = json.dumps(record)
     log.info("%s", text)
     if options.audit_bucket is None:

@@ -1,4 +1,4 @@
-"""What the formats `jetstream-kv` and `jetstream-objects` have in common: options, schemas, errors."""
+"""Options, schemas and errors that the formats `jetstream-kv` and `jetstream-objects` share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONNECTING: Final = {
 
 @attrs.frozen(kw_only=True)
 class BucketOptions:
-    """The options of a bucket beside those of its stream."""
+    """The options of a bucket, in addition to the options of its stream."""
 
     stream: SparkOptions
     bucket: str
@@ -37,9 +37,10 @@ class BucketOptions:
 
 
 def parse(given: Mapping[str, str], way: str, root: str, own: set[str], streams: set[str]) -> BucketOptions:
-    """The options of a use of a bucket: `own` are those of buckets, `streams` those that its stream may have, too.
+    """The options for one use of a bucket. `own` are options of buckets, `streams` options that its stream may have,
+    too.
 
-    `root` is what the name of the stream of a bucket begins with.
+    `root` is the prefix of the name of a bucket's stream.
     """
     options = {name.lower(): value for name, value in given.items()}
     path = options.pop("path", None)
@@ -76,7 +77,7 @@ def parse(given: Mapping[str, str], way: str, root: str, own: set[str], streams:
 
 
 def _word(given: Mapping[str, str], name: str, first: str, second: str) -> bool:
-    """Whether an option has its second word; the first one is the default."""
+    """True if an option has its second word; the first one is the default."""
     value = given.get(name, first).lower()
     if value not in (first, second):
         raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option {name!r} must be {first} or {second}, got {value!r}")
@@ -86,7 +87,7 @@ def _word(given: Mapping[str, str], name: str, first: str, second: str) -> bool:
 def check_columns(
     schema: StructType, columns: Mapping[str, tuple[str, ...]], needed: tuple[str, ...] = ()
 ) -> list[str]:
-    """The names of a schema: among `columns` (with the types each may have), and all that are needed."""
+    """The names of a schema. Each must be in `columns` with one of its types, and all `needed` ones must be present."""
     for field in schema.fields:
         allowed = columns.get(field.name)
         kind = field.dataType.simpleString()
@@ -102,7 +103,7 @@ def check_columns(
 
 @contextmanager
 def named_errors(options: SparkOptions, token: str, what: str) -> Iterator[None]:
-    """Errors of the library as the one of the data source."""
+    """Turn errors of the library into JetStreamSparkError."""
     try:
         yield
     except errors.BucketNotFound as error:

@@ -1,4 +1,4 @@
-"""From the options of the data source to a ConnectOptions; done in the process that connects."""
+"""Makes a ConnectOptions from the options of the data source, in the process that connects."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def local_file(path: str) -> str:
 
 
 def connect_options(o: SparkOptions) -> ConnectOptions:
-    """What `jsclient.connect` takes. Calls the credentials provider, so only where a connection is made."""
+    """The options for `jsclient.connect`. Calls the credentials provider, so use it only to make a connection."""
     fields: dict[str, Any] = {name: PASSTHROUGH[name](text.reveal()) for name, text in o.nats}
     fields.setdefault("name", f"jsclient-spark-{os.getpid()}")
     for name in ("user", "password", "token"):
@@ -100,12 +100,12 @@ def _tls(o: SparkOptions) -> TLSOptions | None:
 
 
 def _provided(provider: str) -> Mapping[str, Any]:
-    """Call `module:function`; it returns fields of ConnectOptions, for example {"user": .., "password": ..}."""
+    """Call `module:function`, which returns fields of ConnectOptions such as `{"user": .., "password": ..}`."""
     module, _, function = provider.partition(":")
     try:
         result = getattr(importlib.import_module(module), function)()
     except Exception as error:
-        # The text of the error may hold what the vault said, so only its class is passed on.
+        # The text of the error may hold secrets from the vault, so only its class is passed on.
         raise JetStreamSparkError(
             "JETSTREAM_BAD_OPTION", f"credentialsProvider {provider!r} failed with {type(error).__name__}"
         ) from None

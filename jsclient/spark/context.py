@@ -1,11 +1,11 @@
-"""The task that runs: its partition, and the streaming query and batch that it belongs to."""
+"""The running task: its partition, and the streaming query and batch that it belongs to."""
 
 from __future__ import annotations
 
 import re
 import uuid
 
-# Local properties that Spark sets for the tasks of a streaming query; the writer API itself tells neither.
+# Local properties that Spark sets for the tasks of a streaming query; the writer API itself passes neither.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 DESCRIPTION = "spark.job.description"  # holds the id of the run, among others
@@ -30,12 +30,12 @@ def running_batch() -> tuple[str, str, int] | None:
     if context is None or query is None or batch is None:
         return None
     found = _RUN_ID.search(context.getLocalProperty(DESCRIPTION) or "")
-    # Without it every stage is another run: its partitions are read back, because it may not be the first attempt.
+    # Without it every stage is another run. Its partitions are read back, because it may be a later attempt.
     run = found[1] if found is not None else f"stage-{context.stageId()}"
     return query, run, int(batch)
 
 
 def streaming_batch() -> tuple[str, str, int]:
-    """The same. Outside of a streaming query it is a job that Spark will not replay."""
+    """The same. Outside of a streaming query it names a job that Spark will not replay."""
     job = uuid.uuid4().hex
     return running_batch() or (job, job, 0)

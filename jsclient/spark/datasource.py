@@ -30,7 +30,7 @@ class Given(dict[str, str]):
 
 
 class JetStreamDataSource(DataSource):
-    """Batch and streaming, reading and writing. Options and their defaults: jsclient/spark/README.md."""
+    """Reads and writes, in batches and as a stream. jsclient/spark/README.md lists the options and their defaults."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options: Any = Given({name.lower(): value for name, value in options.items()})

@@ -1,4 +1,4 @@
-"""valueFormat: columns of a schema that lie inside of the values, and the messages that do not fit it."""
+"""valueFormat: the columns of a schema that are decoded from the values, and messages that do not fit the schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_documents(schema: StructType, options: SparkOptions) -> None:
-    """Raise JETSTREAM_SCHEMA_MISMATCH for a schema that cannot be one of documents."""
+    """Raise JETSTREAM_SCHEMA_MISMATCH for a schema that documents cannot have."""
     inside = [field.name for field in schema.fields if is_inside(field)]
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" in inside and len(inside) > 1:
@@ -51,10 +51,10 @@ def check_documents(schema: StructType, options: SparkOptions) -> None:
 def documents_of(
     schema: StructType, options: SparkOptions, divert: DeadLetters | None = None
 ) -> DocumentColumns | None:
-    """What makes the columns that lie inside of the values; None when there are none.
+    """The decoder for the columns that lie inside of the values; None when there are none.
 
-    JETSTREAM_SCHEMA_MISMATCH for types that documents do not have. `divert` takes the bad ones with
-    badRecords=dead-letter, in a task; on the driver, where only the schema is checked, there is none.
+    Raises JETSTREAM_SCHEMA_MISMATCH for types that documents do not have. In a task with badRecords=dead-letter,
+    `divert` takes the bad documents. The driver only checks the schema, so it passes none.
     """
     if options.value_format == "binary":
         return None
@@ -81,7 +81,7 @@ def documents_of(
 
 
 def is_inside(field: Any) -> bool:
-    """Whether a field of a schema lies inside of the value."""
+    """True if a field of a schema is decoded from the value."""
     if field.name == CORRUPT:
         return False
     return SOURCE_COLUMNS.get(field.name) is None or (
@@ -90,7 +90,7 @@ def is_inside(field: Any) -> bool:
 
 
 class DeadLetters:
-    """Stores messages that fit no schema on the dead-letter subject, before the others of their batch go out."""
+    """Stores messages that do not fit the schema on the dead-letter subject, before the rest of the batch goes out."""
 
     def __init__(self, nc: Connection, options: SparkOptions) -> None:
         self._options = options
@@ -120,7 +120,7 @@ class DeadLetters:
         self._count += len(bad)
 
     def _id(self, message: Message) -> str:
-        """A task that is tried again stores a message once, within the window of the dead-letter stream."""
+        """An id for storing a message once if its task is retried, within the window of the dead-letter stream."""
         return origin_id(domain_of(self._js), message.stream, "spark", message.seq, message.stored // 1000)
 
     def finish(self) -> None:
@@ -130,7 +130,7 @@ class DeadLetters:
 
 
 def _headers(message: Message, reason: str) -> Headers:
-    """Those of the message that may be published again, and where it comes from."""
+    """The headers of the message that may be published again, and headers with its origin."""
     try:
         given = [] if message.headers is None else Headers.decode(message.headers).sendable().items()
     except ValueError:

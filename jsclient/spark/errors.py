@@ -1,7 +1,7 @@
 """The one exception of the data source, and its tokens.
 
-Spark carries only the text of a Python exception from a worker to the driver (class and cause are lost), so
-every message starts with a stable `[TOKEN]`, and `from_spark` finds it again in whatever Spark raised.
+Spark carries only the text of a Python exception from a worker to the driver; class and cause are lost. So every
+message starts with a stable `[TOKEN]`, and `from_spark` finds it again in the exception that Spark raised.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from jsclient.arrow.settings import Refused
 TOKENS: Final = {
     # a required option is absent
     "JETSTREAM_MISSING_OPTION": "Nothing was read or written.",
-    # an option nobody knows; the text names the nearest one
+    # an unknown option; the text names the nearest one
     "JETSTREAM_UNKNOWN_OPTION": "Nothing was read or written.",
-    # an option with a value that makes no sense
+    # an option with an invalid value
     "JETSTREAM_BAD_OPTION": "Nothing was read or written.",
     # two options that exclude each other
     "JETSTREAM_CONFLICTING_OPTIONS": "Nothing was read or written.",
-    # a column the source does not have, or the sink does not take
+    # a column that the source lacks or the sink rejects
     "JETSTREAM_SCHEMA_MISMATCH": "What was written before stays written.",
-    # no server could be reached, or it refused us
+    # no server could be reached, or it refused the connection
     "JETSTREAM_CONNECT_FAILED": "Nothing was read or written over it.",
     # the option needs a newer nats-server
     "JETSTREAM_SERVER_TOO_OLD": "Nothing was read or written.",
@@ -39,7 +39,7 @@ TOKENS: Final = {
     "JETSTREAM_OFFSET_VERSION": "Nothing was read, and the checkpoint is unchanged.",
     # a stream that is consumed by reading, read without ackMode
     "JETSTREAM_WORKQUEUE_NEEDS_ACKMODE": "Nothing was read or purged.",
-    # somebody else consumes the work queue, too
+    # another client consumes the work queue, too
     "JETSTREAM_WORKQUEUE_SHARED": "Nothing of this batch was read or purged.",
     "JETSTREAM_READ_FAILED": "Nothing of this batch counts as read.",
     "JETSTREAM_TASK_TIMEOUT": "What the task wrote may be stored; what it read does not count.",
@@ -48,9 +48,9 @@ TOKENS: Final = {
     "JETSTREAM_DEDUP_WINDOW": "Nothing was written.",
     # deliverySemantics=exactly-once, and this user cannot have a journal
     "JETSTREAM_JOURNAL_UNAVAILABLE": "Nothing was written.",
-    # rows of the first attempt may be stored, but are no longer there to be seen
+    # rows of the first attempt may be stored, but can no longer be found
     "JETSTREAM_UNSURE_REPLAY": "Rows of the first attempt may be stored.",
-    # what NATS knows of the query is ahead of its checkpoint
+    # the records in NATS about the query are ahead of its checkpoint
     "JETSTREAM_JOURNAL_AHEAD": "Nothing was written.",
     # another driver has taken over the query
     "JETSTREAM_FENCED": "The other driver or attempt goes on; this one gives no receipt.",
@@ -71,8 +71,9 @@ _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
 class JetStreamSparkError(Refused):
     """Raised by the data source; `token` is stable and meant for programs, the text for people.
 
-    The text names stream, partition and range, says what to do about it, and ends with what it means for the rows.
-    Spark retries a failed task (4 times by default) whatever was raised; errors that a retry cannot cure say so.
+    The text names stream, partition and range, tells you what to do, and ends with what the error means for the rows.
+    Spark retries a failed task (4 times by default) after any error. If a retry cannot help, the text of the error
+    tells you.
 
     Attributes:
         token: Stable, for programs.
@@ -81,7 +82,7 @@ class JetStreamSparkError(Refused):
 
     def __init__(self, token: str, message: str) -> None:
         meaning = TOKENS[token]
-        if meaning not in message:  # as it is in one that `from_spark` has found
+        if meaning not in message:  # an error that `from_spark` has found already has it
             message = f"{message.removesuffix('.')}. {meaning}"
         super().__init__(token, message, f"[{token}] {message}")
         self.token = token
@@ -89,9 +90,10 @@ class JetStreamSparkError(Refused):
 
 
 def from_spark(error: BaseException) -> JetStreamSparkError | None:
-    """The error of ours inside what Spark raised (AnalysisException, PythonException, StreamingQueryException).
+    """The JetStreamSparkError inside an exception of Spark (AnalysisException, PythonException,
+    StreamingQueryException).
 
-    None when there is none. Where several are quoted, the last one is the one that was raised.
+    None when there is none. If the text quotes several, the last one is the one that was raised.
     """
     found = [match for match in _FOUND.finditer(str(error)) if match[1] in TOKENS]
     if not found:

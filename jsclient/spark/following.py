@@ -1,4 +1,4 @@
-"""One stream as a streaming query follows it: is it still the same, what is new in it, and how is a batch of it cut?"""
+"""One stream of a streaming query: checks that it is still the same stream, finds new messages, and cuts batches."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from jsclient.jetstream.api.models import StreamInfo
     from jsclient.spark.options import SparkOptions
 
-CATCH_UP: Final = 2.0  # seconds for a stream that ends before the checkpoint
+CATCH_UP: Final = 2.0  # seconds to wait for a stream that ends before the checkpoint
 IDLE: Final = 600.0  # seconds after which the offset moves over what no filter matches, in a batch without rows
-RATED: Final = 0.5  # seconds over which a rate is taken at least
-MOST_CUTS: Final = 60_000  # bytes of an offset for the boundaries of partitions; above, they are cut evenly
+RATED: Final = 0.5  # the minimum of seconds for measuring a rate
+MOST_CUTS: Final = 60_000  # bytes of an offset for the boundaries of partitions; with more, cuts are even
 CLOSE: Final = 0.1  # it also moves when the head of the stream is closer to it than this part of the stream
 
 
 @attrs.frozen
 class News:
-    """What a stream has for the next batch: the sequences [first, end); no rows if there is no survey.
+    """The part of a stream for the next batch: the sequences [first, end). Without a survey there are no rows.
 
     `lost` and `expired` are the sequences before `first` that the head of the stream has passed.
     """
@@ -53,7 +53,7 @@ class News:
         return 0 if self.survey is None else self.survey.messages
 
     def load(self, end: int) -> Load:
-        """What there is to read before `end`."""
+        """The load before `end`."""
         return Load(0, 0, 0) if self.survey is None else load_of(self.state, self.survey, end)
 
     def until(self, end: int, parts: int, by_subject: bool) -> StreamOffset:
@@ -74,27 +74,27 @@ class News:
 
 
 class Follower:
-    """One stream of a query. `options` are those of this stream."""
+    """One stream of a query. `options` belong to this stream."""
 
     def __init__(self, options: SparkOptions) -> None:
         self.options = options
         self.lost: int
         self.expired: int
-        self.lost = self.expired = 0  # sequences, of this run; shown in every progress
+        self.lost = self.expired = 0  # sequences of this run, for the progress
         self.state: StreamState | None = None  # as the last trigger saw it
         self.target: int | None = None  # AvailableNow: nothing at or after it is read in this run
         self.claimed = ""  # the id of the query for which this process has claimed the work queue
         self.purged = 0  # below it a commit of this process has purged
         self._checked = False
-        self._nothing_below = 0  # from the offset up to here nothing matches, as the leader has said
-        self._nothing_since: float | None = None  # when that was said first
-        self._rated: tuple[float, int] | None = None  # when the rate was asked for last, and the end of the stream then
+        self._nothing_below = 0  # the leader found no match between the offset and this sequence
+        self._nothing_since: float | None = None  # when it first found none
+        self._rated: tuple[float, int] | None = None  # the time of the last rate, and the end of the stream then
         self._rate = 0.0
 
     def look(
         self, nc: Connection, info: StreamInfo | None = None, known: StreamOffset | None = None
     ) -> tuple[PlanningAccess, StreamState]:
-        """The stream now. A new leader may not have applied yet what the one before has told us: it gets a moment."""
+        """The stream now. A new leader may lag behind what we saw from the old one, so it gets a moment to catch up."""
         access = PlanningAccess(nc, self.options)
         info = info or access.info()
         if not self._checked:
@@ -110,9 +110,10 @@ class Follower:
         return access, state
 
     def initial(self, nc: Connection, info: StreamInfo | None) -> StreamOffset:
-        """Where a query without a checkpoint begins in this stream."""
+        """The start of a query without a checkpoint in this stream."""
         access, state = self.look(nc, info)
-        # What lies below a committed offset is purged, so such a query leaves nothing out at its beginning.
+        # A commit purges all messages below its offset, so with ackMode=purge the default start is the head of the
+        # stream.
         soft = self.options.ack_mode == "purge" or self.options.starting_offsets == "earliest"
         seq = starting(self.options, access, state, state.first if soft else state.end)
         if seq > state.end:
@@ -126,21 +127,21 @@ class Follower:
         return StreamOffset(state.created, seq, start=seq, soft=soft and begins_softly(self.options))
 
     def appeared(self, nc: Connection, info: StreamInfo) -> StreamOffset:
-        """Where a query begins in a stream that was not there before."""
+        """The start of a query in a stream that did not exist before."""
         _, state = self.look(nc, info)
         latest = self.options.new_streams == "latest" and self.options.ack_mode != "purge"
         seq = state.end if latest else state.first
         return StreamOffset(state.created, seq, start=seq, soft=not latest)
 
     def news(self, access: PlanningAccess, state: StreamState, begin: StreamOffset, worth: int) -> News | None:
-        """What there is to read from `begin` on; None if there is nothing, and no reason to move the offset.
+        """The messages to read from `begin` on; None if there are none and the offset need not move.
 
-        More than `worth` sequences are counted by the messages in them.
+        For more than `worth` sequences it counts the messages in them.
         """
         available = state.end if self.target is None else min(state.end, self.target)
         if available <= begin.next:
             return None
-        known = max(begin.next, min(self._nothing_below, available))  # nothing was lost that would not have been read
+        known = max(begin.next, min(self._nothing_below, available))  # below it no message matches, so none was lost
         lost, warning, soft = 0, "", begin.soft and begin.unread
         if soft:
             head = max(begin.next, min(state.first, available))
@@ -157,14 +158,14 @@ class Follower:
         return News(access, state, begin, first, available, soft, survey, lost, expired, warning)
 
     def moved(self, news: News) -> None:
-        """The next batch moves the offset, and passes what is lost before it."""
+        """Record that the next batch moves the offset, past any lost messages before it."""
         self._nothing_since = None
         self.lost, self.expired = self.lost + news.lost, self.expired + news.expired
         if news.warning:
             tell(f"going on, because failOnDataLoss=false: {news.warning}")
 
     def rate(self, state: StreamState) -> float:
-        """Messages a second that the stream got between the last two triggers; 0 at the first one."""
+        """Messages per second that the stream received between the last two triggers; 0 at the first one."""
         now = time.monotonic()
         if self._rated is None or state.end < self._rated[1]:
             self._rated, self._rate = (now, state.end), 0.0
@@ -174,14 +175,14 @@ class Follower:
         return self._rate
 
     def _first(self, access: PlanningAccess, state: StreamState, head: int, available: int) -> int | None:
-        """The first message to read in [head, available); None when nothing matches. Holes make no batches."""
+        """The first message to read in [head, available); None when nothing matches. Holes do not cause batches."""
         dense = state.messages == state.end - state.first
         if head >= available or (dense and not self.options.subjects):
             return head if head < available else None
         found = access.next_on_leader(head, self.options.subjects)
         if found is not None and found < available:
             return found
-        # The leader that said so must be one that has the whole range.
+        # That answer only counts if the leader has the complete range.
         now = access.state()
         if now.created == state.created and now.end >= available:
             self._nothing_below = available
@@ -189,9 +190,9 @@ class Follower:
         return head
 
     def _may_move(self, start: int, state: StreamState) -> bool:
-        """Nothing matches up to the end: is it time for a batch without rows, which only moves the offset?
+        """Nothing matches up to the end. True if it is time for a batch without rows, which only moves the offset.
 
-        An offset that stays behind for ever would be taken for a loss when the head of the stream passes it.
+        If the offset stayed behind forever, it would look like a loss when the head of the stream passes it.
         """
         now = time.monotonic()
         self._nothing_since = self._nothing_since or now
@@ -199,7 +200,7 @@ class Follower:
         return near or self.target is not None or now - self._nothing_since >= IDLE
 
     def same_stream(self, access: PlanningAccess, offset: StreamOffset, state: StreamState) -> StreamOffset:
-        """Check that the checkpoint belongs to this stream; with failOnDataLoss=false a new one is begun."""
+        """Check that the checkpoint belongs to this stream. With failOnDataLoss=false the query begins a new one."""
         recreated = offset.made != state.created
         if recreated:
             what = f"was created at {state.created}, the checkpoint belongs to one of {offset.made}"
@@ -225,12 +226,12 @@ class Follower:
     def range_of(
         self, access: PlanningAccess, state: StreamState, first: StreamOffset | None, last: StreamOffset, begin: int
     ) -> Range | None:
-        """What a batch has of this stream, as its offset says; None if nothing of it is left."""
+        """The range of a batch in this stream, according to its offset; None if nothing of it is left."""
         if self.same_stream(access, last, state).made != last.made:
             self.lost += last.next - begin
             return None
         if last.start is None and first is not None and first.made != last.made:
-            begin = state.first  # version 1: the batch begins in the stream that replaced the one of the checkpoint
+            begin = state.first  # version 1: the batch begins in the stream that replaced the checkpoint's
         if not last.soft:
             head, warning = check_head(state, begin, last.next, self.options)
             if warning:

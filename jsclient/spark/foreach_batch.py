@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def batch_writer(options: Mapping[str, str], *, name: str = "") -> Callable[[Any, int], None]:
     """A function for `writeStream.foreachBatch(...)` that stores each row of a batch once, in every output mode.
 
-    `options`: as for `writeStream.format("jetstream")`. A replayed batch finds its rows by the same journal, so the
-    same conditions hold. The function returns after every row was acknowledged. You can also call it inside your
+    `options` are the options of `writeStream.format("jetstream")`. A replayed batch finds its rows in the same journal,
+    so the same conditions hold. The function returns after every row was acknowledged. You can also call it inside your
     own function, for several sinks in one batch. `persist()` a frame that you write more than once. Sinks with the same
     subject option need a different `name` each; keep the name across restarts.
 
-    Raises JetStreamSparkError: bad options immediately, others when a batch is written.
+    Raises JetStreamSparkError. It reports bad options immediately, and other errors when a batch is written.
     """
     return _Writer(known.parse({key.lower(): value for key, value in options.items()}, known.WRITE_STREAM), name)
 
@@ -75,7 +75,7 @@ def _batch_of_driver(frame: Any) -> tuple[str, str, str] | None:
 
 @attrs.frozen
 class _Task:
-    """Publishes one partition; its only row is what it has to tell the driver."""
+    """Publishes one partition; its only row is the result for the driver."""
 
     options: SparkOptions
     sink: str

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE: Final = 1_000  # rows of a record batch that is made of single rows
 ACK_WINDOW: Final = 500  # acknowledgements under way at once
 ACK_TIMEOUT: Final = 5.0  # seconds for their answers
-ACK_PATIENCE: Final = 15.0  # seconds after which what was sent again and again is given up
+ACK_PATIENCE: Final = 15.0  # seconds after which acks without an answer are given up
 ACK_PAUSE: Final = 0.2
 
 
@@ -64,14 +64,14 @@ def publish_partition(
 ) -> Totals:
     """Publish the rows of a partition: each once if `job` and `batch` are given, else once within the duplicate window.
 
-    `job` (any string) and `batch` name the rows for the journal, which finds them however late a task runs again. The
-    batches of a job must come in order; every attempt needs the same rows in the same partitions. The sink has the
-    same conditions. Without a name the ids come from application and stage, and a server that restarts may forget ids
-    of delivered messages. `batch_writer` does all of this for `foreachBatch`.
+    `job` (any string) and `batch` name the rows for the journal, which still finds them when a task runs again much
+    later. The batches of a job must come in order, and every attempt needs the same rows in the same partitions, as
+    with the sink. Without `job` and `batch` the ids come from application and stage, and a restarted server may forget
+    ids of delivered messages. `batch_writer` does all of this for `foreachBatch`.
 
-    `rows`: Rows, dicts or record batches with the columns of the sink. `options` are as for `write`. Waits for acks;
-    returns rows, bytes, duplicates, streams. A task may call it more than once, as long as every attempt makes the same
-    calls in the same order. Raises JetStreamSparkError.
+    `rows` are Rows, dicts or record batches with the columns of the sink. `options` are the options of `write`. Waits
+    for acks; returns rows, bytes, duplicates, streams. A task may call it more than once, as long as every attempt
+    makes the same calls in the same order. Raises JetStreamSparkError.
     """
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
     partition = partition_id()
@@ -84,7 +84,7 @@ def publish_partition(
         )
     ids = checked.delivery_semantics != "at-least-once" and checked.publish_mode != "atomic"
     number = 0 if batch is None else batch
-    # As a digest, because it becomes part of the marker's subject with publishMode=atomic.
+    # A digest, because with publishMode=atomic it becomes part of the marker's subject.
     job = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
     calls = _calls_before(job, number)
     if calls:
@@ -106,7 +106,7 @@ def publish_partition(
 
 
 def _journaled(rows: Iterable[Any], options: SparkOptions, job: str, batch: int, partition: int) -> Totals:
-    """Each partition is a separate query in the journal, and its task also does the driver's part."""
+    """Each partition is a separate query in the journal; its task also does the work of the driver."""
     iterator = iter(rows)
     first = next(iterator, None)
     batches: Iterator[Any] = iter(()) if first is None else chain([first], iterator)
@@ -144,13 +144,13 @@ def _record_batches(rows: Iterator[Any], options: SparkOptions) -> Iterator[Any]
 
 
 def _pairs(lines: bytes) -> list[tuple[str, str]] | None:
-    """Header lines of a row as they were made from its columns."""
+    """The header lines made from the columns of a row."""
     split = [line.partition(": ") for line in lines.decode().split("\r\n") if line]
     return [(name, text) for name, _, text in split] or None
 
 
 def _grouped(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Iterator[Row]]:
-    """Record batches one by one, Rows and dicts in one go."""
+    """Record batches one at a time, or all Rows and dicts together."""
     iterator = iter(rows)
     for first in iterator:
         if hasattr(first, "num_rows"):
@@ -176,7 +176,7 @@ _calls: dict[tuple[int, str, int], int] = {}  # of the task attempt that runs no
 
 
 def _calls_before(job: str, batch: int) -> int:
-    """How often this attempt of a task has published before: equal rows of two calls are not the same row."""
+    """Number of earlier calls of this task attempt, because equal rows of two calls are different rows."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -190,7 +190,7 @@ def _calls_before(job: str, batch: int) -> int:
 
 
 def _stage() -> str:
-    """The same for every attempt of a task, another one for every run of a stage."""
+    """A name that is the same for all attempts of a task, and new in every run of a stage."""
     import uuid
 
     from pyspark import TaskContext
@@ -200,13 +200,13 @@ def _stage() -> str:
         return uuid.uuid4().hex
     from pyspark import SparkFiles
 
-    # The folder of the application's files is the one thing a worker knows that names the application.
+    # A worker knows its application only by the folder of the application's files.
     application = context.getLocalProperty("spark.app.id") or SparkFiles.getRootDirectory()
     return f"{application}/{context.stageId()}"
 
 
 def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) -> Iterator[Record]:
-    """The messages of the sequences [start, end), in order, as records; `options` are those of `read`."""
+    """The messages of the sequences [start, end), in order, as records; `options` as for `read`."""
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.READ)
     if checked.stream_names != (checked.stream,):
         raise JetStreamSparkError(
@@ -225,7 +225,7 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
 
 
 def _headers(block: bytes | None) -> Headers:
-    """As the column `headers`, without lines that cannot be read."""
+    """The value of the column `headers`; unreadable header lines are left out."""
     if block is None:
         return Headers()
     try:
@@ -237,9 +237,10 @@ def _headers(block: bytes | None) -> Headers:
 def ack_partition(rows: Iterable[Any], options: Mapping[str, str] | SparkOptions, *, column: str = "reply") -> int:
     """Acknowledge messages by their reply subjects and wait until the server has confirmed each; returns how many.
 
-    For work queues shared with others, where messages were fetched by a consumer with explicit acks: at least once.
+    This is for work queues shared with other clients, if a consumer with explicit acks has fetched the messages. They
+    are processed at least once.
 
-    `rows`: reply subjects, or rows with a `column` of them.
+    `rows` are reply subjects, or rows that have them in `column`.
     """
     checked: Any = options
     given = (row if isinstance(row, str) else row[column] for row in rows)
@@ -253,7 +254,7 @@ def ack_partition(rows: Iterable[Any], options: Mapping[str, str] | SparkOptions
 
 
 def _confirm(nc: Connection, replies: list[bytes]) -> None:
-    """An ack is idempotent, so what is not answered (a lost link, a leader that is away) is sent again."""
+    """Acks are idempotent, so one without an answer (a lost link, an absent leader) is sent again."""
     left, deadline = replies, Deadline(ACK_PATIENCE)
     while not deadline.expired():
         engine_of(nc).check_usable()

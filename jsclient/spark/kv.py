@@ -26,7 +26,7 @@ RANGES: Final = {
     *("minpartitions", "recordsperpartition", "maxpartitions", "batchrows", "batchbytes", "pullrecords", "pullbytes"),
     *("prefetch", "readmethod", "consumerinactivethreshold"),
 }
-"""Options of ranges of streams, which a history and a change feed are."""
+"""Options for ranges of streams; a history and a change feed are such ranges."""
 
 FEED: Final = {
     *RANGES,
@@ -78,7 +78,7 @@ class KeyValueDataSource(DataSource):
 
 
 class KeysPartition(InputPartition):
-    """What one task reads: the keys of one filter."""
+    """The keys that one task reads: those that match one filter."""
 
     def __init__(self, pattern: str | None) -> None:
         super().__init__(pattern)
@@ -86,9 +86,10 @@ class KeysPartition(InputPartition):
 
 
 class LatestReader(DataSourceReader):
-    """The latest value of each key, once. One task per filter of `keys`.
+    """The latest value of each key, once. There is one task per filter of `keys`.
 
-    Ranges of sequences cannot do it: a key that is written while they are read leaves one range, and is in no other.
+    Ranges of sequences do not work here. A key that is written during the read leaves its range and appears in no
+    other.
     """
 
     def __init__(self, options: BucketOptions, schema: StructType) -> None:
@@ -118,7 +119,7 @@ class LatestReader(DataSourceReader):
             ) as watcher:
                 while (entry := watcher.next()) is not None:
                     if entry.key in seen:
-                        continue  # written meanwhile, after its value was handed out
+                        continue  # written meanwhile, after its value was returned
                     seen.add(entry.key)
                     row = {
                         "bucket": entry.bucket,

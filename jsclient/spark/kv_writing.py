@@ -1,4 +1,4 @@
-"""Rows into a key-value bucket: puts, deletes, and compare-and-set where a row names the revision it expects."""
+"""Writes rows into a key-value bucket: puts, deletes, and compare-and-set for rows with an expected revision."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OWN_API: Final = "$JS.API."
 
 @attrs.define
 class Stored(WriterCommitMessage):
-    """What one task tells the driver."""
+    """The result that one task returns to the driver."""
 
     rows: int = 0
     conflicts: list[str] = attrs.field(factory=list)
@@ -61,7 +61,7 @@ class KeyValueWriter(DataSourceArrowWriter):
 
 
 class KeyValueStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("jetstream-kv")`. Made anew for every call."""
+    """`df.writeStream.format("jetstream-kv")`. Spark makes a new one for every call."""
 
     def __init__(self, options: BucketOptions, schema: StructType) -> None:
         check_columns(schema, COLUMNS, ("key", "value"))
@@ -101,7 +101,7 @@ class _Task:
         self._options = options
         self._js = context(nc, stream)
         self._publisher = AsyncPublisher(self._js, stall_wait=stream.reconnect_timeout)
-        # In another domain or account the subjects of a bucket are reached below the prefix of the API.
+        # In another domain or account the subjects of a bucket begin with the prefix of the API.
         prefix = self._js.api.prefix
         self._root = f"$KV.{options.bucket}."
         self._prefix = self._root if prefix == OWN_API else prefix + self._root
@@ -117,7 +117,7 @@ class _Task:
 
     def _put(self, key: str, value: bytes | None, revision: int | None) -> None:
         if key in self._pending or len(self._pending) >= AT_ONCE:
-            self._settle()  # the later value of a key must be stored later, also when a row is sent again
+            self._settle()  # later values of a key must be stored later, even if a row is resent
         mark = b"" if revision is None else b"%d" % revision
         id_ = self._ids.next(key.encode(), mark, b"-" if value is None else b"+" + value).decode()
         headers = None if value is not None else {OPERATION_HEADER: "DEL"}
@@ -136,7 +136,7 @@ class _Task:
             try:
                 future.result()
             except errors.WrongLastSequence as error:
-                # Not by a row of an earlier attempt, which the publisher would know by its id.
+                # Not because of a row of an earlier attempt: the publisher would recognize its id.
                 self._conflict(key, error)
                 continue
             self._stored.rows += 1

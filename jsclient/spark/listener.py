@@ -1,4 +1,4 @@
-"""How far a query is behind its stream."""
+"""The distance of a query from the end of its streams."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 def lag(progress: Any) -> dict[str, int]:
     """Stream -> sequences behind its end, from `query.lastProgress` or the progress of a listener event.
 
-    A Python source has no metrics of its own in Spark 4.3; the end of the stream comes as `latestOffset`. Deleted
-    messages and those that the filters skip count as well.
+    A Python source cannot have its own metrics in Spark 4.3, so the end of the stream comes as `latestOffset`. Deleted
+    messages and messages that the filters skip count as well.
     """
     behind: dict[str, int] = {}
     for source in _sources(progress):
@@ -30,7 +30,7 @@ def lag(progress: Any) -> dict[str, int]:
 
 
 def losses(progress: Any) -> dict[str, int]:
-    """{"lost": ..., "expired": ...} in sequences since the run began; both 0 where the progress says nothing."""
+    """`{"lost": ..., "expired": ...}` in sequences since the run began; both 0 if the progress does not report them."""
     found = {"lost": 0, "expired": 0}
     for source in _sources(progress):
         metrics = _decoded(source, "latestOffset").get("metrics") or {}
@@ -40,7 +40,7 @@ def losses(progress: Any) -> dict[str, int]:
 
 
 def rates(progress: Any) -> dict[str, float]:
-    """Stream -> messages a second that are stored in it, as the last triggers saw it."""
+    """Stream -> messages stored in it per second, as measured by the last triggers."""
     found: dict[str, float] = {}
     for source in _sources(progress):
         metrics = _decoded(source, "latestOffset").get("metrics") or {}
@@ -80,13 +80,15 @@ def _decoded(source: Any, name: str) -> dict[str, Any]:
 
 
 class JetStreamListener(StreamingQueryListener):
-    """Logs one line per batch and stream: its range, rows, lag, rates, trigger time; or gives these to `export`.
+    """Logs one line per batch and stream with its range, rows, lag, rates and trigger time, or passes them to `export`.
 
     `spark.streams.addListener(JetStreamListener())`. `export(numbers)` runs on Spark's listener thread and gets
     {"query", "id", "batch", "stream", "from", "next", "rows", "empty", "behind", "lost", "expired", "rate",
-    "rows_per_second", "trigger_ms"}: the range that was planned, [from, next), how far its end is behind the stream,
-    and how many messages a second this gets. One call per stream; rows, losses and times are those of the whole batch.
-    `id` and `batch` are the query and batch of the record that writing it leaves (logger `jsclient.spark.audit`).
+    "rows_per_second", "trigger_ms"}. The planned range is [from, next). `behind` is the distance of its end from the
+    end of the stream, and `rate` is the number of messages that the stream receives per second. `export` is called once
+    per stream; rows, losses and times belong to the complete batch.
+
+    `id` and `batch` match the query and batch in the audit record of the write (logger `jsclient.spark.audit`).
     """
 
     def __init__(self, export: Callable[[dict[str, Any]], None] | None = None) -> None:

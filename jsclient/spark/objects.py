@@ -52,7 +52,7 @@ class ObjectsDataSource(DataSource):
 
 
 class ObjectsPartition(InputPartition):
-    """Rows without content, which are all that is wanted or name what a task is to fetch."""
+    """Rows without content. They are the result, or they name the objects that a task must fetch."""
 
     def __init__(self, number: int, rows: list[tuple[Any, ...]]) -> None:
         super().__init__(number)
@@ -60,7 +60,7 @@ class ObjectsPartition(InputPartition):
 
 
 class ObjectsReader(DataSourceReader):
-    """The objects that are there when the query is planned. Contents are fetched by the tasks, if they are wanted."""
+    """The objects that exist when the query is planned. The tasks fetch the contents if the query needs them."""
 
     def __init__(self, options: BucketOptions, schema: StructType) -> None:
         self.options = options
@@ -96,7 +96,7 @@ class ObjectsReader(DataSourceReader):
                         yield self._pick(row)
 
     def _fetch(self, store: ObjectStore, name: str) -> dict[str, Any] | None:
-        """An object as it is now, whole: its digest is checked. None for one that is gone, if that is accepted."""
+        """The complete object as it is now, with its digest checked. None if it is gone and failOnDataLoss=false."""
         try:
             with store.get(name) as reader:
                 content = reader.read()

@@ -1,7 +1,7 @@
 """The options of the data source: names, defaults, checks. Nothing here touches the network or Spark.
 
-Spark hands options over as text with lower-cased names. `parse` makes a frozen `SparkOptions` of them, which
-pickles into tasks; whatever must not be seen is a `Secret`.
+Spark passes options as strings with lower-cased names. `parse` turns them into a frozen `SparkOptions`, which can be
+pickled into tasks; every sensitive value is a `Secret`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRITE: Final = "W"
 WRITE_STREAM: Final = "T"
 WAYS: Final = {READ: "read", READ_STREAM: "readStream", WRITE: "write", WRITE_STREAM: "writeStream"}
 
-# What Spark itself puts among the options of a source or sink.
+# Names that Spark itself adds to the options of a source or sink.
 SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "__paths__"})
 
 
@@ -38,14 +38,14 @@ def _urls(value: str) -> tuple[ServerUrl, ...]:
         urls = split_urls(value)
     except ConfigError as error:
         raise values.Refused(f"must be a comma list of URLs: {error}") from None
-    if not all(urls):  # without the passwords in it
+    if not all(urls):  # without its passwords
         raise values.Refused("must be a comma list of URLs without empty items")
     return tuple(map(ServerUrl, urls))
 
 
 @attrs.frozen
 class Spec:
-    """One option: its name as documented, where it is allowed, how its text is read."""
+    """One option: its documented name, the ways that allow it, and the function that reads its text."""
 
     name: str
     ways: str
@@ -61,8 +61,8 @@ def _option(name: str, ways: str, parse: Callable[[str], Any], default: Any = No
 class SparkOptions:
     """Checked options of one use of the data source. Durations in seconds, sizes in bytes, times in ns.
 
-    The meaning of each stands in the table of jsclient/spark/README.md; letters: R read, S readStream, W write,
-    T writeStream.
+    The table in jsclient/spark/README.md explains each of them. The letters mean R read, S readStream, W write, T
+    writeStream.
     """
 
     servers: tuple[ServerUrl, ...] = _option("servers", "RSWT", _urls, ())
@@ -139,18 +139,18 @@ class SparkOptions:
     token: Secret | None = _option("token", "RSWT", Secret)  # noqa: RUF009
     nkey_secret: Secret | None = _option("nkeySecret", "RSWT", Secret)  # noqa: RUF009
     credentials_secret: Secret | None = _option("credentialsSecret", "RSWT", Secret)  # noqa: RUF009
-    # A bucket: what its head has lost was replaced or has expired, as buckets do. Set by jsclient.spark.buckets.
+    # Set by jsclient.spark.buckets. Messages that the head of a bucket has passed were replaced or have expired.
     compacted: bool = False
     # nats.* as (name of the field of ConnectOptions, text); see connecting.PASSTHROUGH.
     nats: tuple[tuple[str, Secret], ...] = ()
 
     @property
     def journal_bucket(self) -> str:
-        """The bucket of the journal; `ledgerBucket` is the option's name in the first version."""
+        """The bucket of the journal; `ledgerBucket` was the option's name in the first version."""
         return self.journal or self.ledger_bucket or "spark_journal"
 
     def keeps_journal(self, streaming: bool) -> bool:
-        """Whether a writing task keeps a journal, if its user may have one."""
+        """True if a writing task keeps a journal, provided that its user may have one."""
         semantics = self.delivery_semantics
         return self.message_id != "none" and (semantics == "exactly-once" or (semantics == "auto" and streaming))
 
@@ -161,7 +161,7 @@ class SparkOptions:
 
     @property
     def stream_names(self) -> tuple[str, ...]:
-        """The streams that are named, each once."""
+        """The streams named in the option, each once."""
         return tuple(dict.fromkeys(word for word in _words(self.stream) if "*" not in word))
 
     @property
@@ -171,7 +171,7 @@ class SparkOptions:
     def of(self, stream: str) -> SparkOptions:
         """The options of one of many streams."""
         start, end = self.starting_offsets, self.ending_offsets
-        # Nothing depends on positions of streams that are not there yet, so they may be named beside a pattern.
+        # Positions may also name streams that do not exist yet, next to a pattern.
         if isinstance(start, values.PerStream):
             start = start.of(stream)
         if isinstance(end, values.PerStream):
@@ -179,35 +179,35 @@ class SparkOptions:
         return attrs.evolve(self, stream=stream, starting_offsets=start, ending_offsets=end)
 
     def secrets(self) -> list[str]:
-        """Every text that must not be shown, for wiping it out of messages of others."""
+        """All secret texts, for removing them from error messages of other code."""
         found = [part for url in self.servers for part in url.secrets()]
         fields = (self.password, self.token, self.nkey_secret, self.credentials_secret)
         found += [secret.reveal() for secret in fields if secret is not None]
         found += [secret.reveal() for name, secret in self.nats if name in connecting.SECRETS]
         return [text for text in found if text and not text.startswith("env:")]
 
-    # --- what is needed beside the options, see jsclient/arrow/settings.py and jsclient/exactly/settings.py --------
+    # --- further members of a Settings, see jsclient/arrow/settings.py and jsclient/exactly/settings.py ------------
 
     consumers: ClassVar[str] = "spark"
     time_limit: ClassVar[str] = "taskTimeout"
     accept_loss: ClassVar[str] = "accept the loss with failOnDataLoss=false"
 
     def refuse(self, token: str, text: str) -> JetStreamSparkError:
-        """The error for what keeps a range from being read."""
+        """The error that is raised if a range cannot be read."""
         return JetStreamSparkError(token, text)
 
     def note(self, nc: Connection, query: str, text: str, lost: int = 0, expired: int = 0) -> None:
-        """What was left out although nothing failed: shown here, and counted by the driver of `query`."""
+        """Report skipped messages although nothing failed. It is logged here, and the driver of `query` counts it."""
         from jsclient.spark.reports import Report, send
 
         send(nc, query, Report(text, lost, expired))
 
     def reading(self, stream: str) -> SparkOptions:
-        """How a sink is read back."""
+        """The options for reading back a sink."""
         return attrs.evolve(self, stream=stream, fail_on_data_loss=True)
 
     def hide(self, text: str) -> str:
-        """`text` without any of our secrets."""
+        """`text` with our secrets replaced by `***`."""
         for secret in sorted(self.secrets(), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
@@ -229,7 +229,7 @@ SPECS: Final[dict[str, Spec]] = {
 def parse(given: Mapping[str, str], way: str) -> SparkOptions:
     """Check the options of one `way` (READ, READ_STREAM, WRITE or WRITE_STREAM) and return them typed.
 
-    Raises JetStreamSparkError; the text names the option, and for an unknown one the nearest name.
+    Raises JetStreamSparkError. The text names the option, and for an unknown one the nearest name.
     """
     options = {name.lower(): value for name, value in given.items()}
     fields: dict[str, Any] = {}
@@ -317,7 +317,7 @@ def _check_credentials(o: SparkOptions) -> None:
     }
     plain = {"token": o.token, "password": o.password}
     provided = {"credentialsProvider": o.credentials_provider, **plain}
-    for ways in (signing, plain, provided):  # a token or password next to what signs is for auth callout
+    for ways in (signing, plain, provided):  # a token or password next to a signing key is for auth callout
         used = [name for name, value in ways.items() if value]
         _conflict(len(used) > 1, f"{' and '.join(used)} are different ways to log in; give one of them")
     _conflict(o.password and not o.user, "'password' needs 'user'")
@@ -432,7 +432,7 @@ def _check_writing(o: SparkOptions) -> None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some subject matches both filters."""
+    """True if some subject matches both filters."""
     a, b = one.split("."), other.split(".")
     for left, right in zip(a, b, strict=False):
         if left == ">" or right == ">":

@@ -1,8 +1,9 @@
 """Connections of one Python worker process: kept between tasks, leased to one task at a time.
 
-Spark forks its workers from a daemon and reuses them for many tasks; a connection per task, batch or partition
-would be thousands per second. A worker is never told that it ends (no atexit, SIGKILL when a task is cancelled), so
-nothing may depend on closing: what a task sent is flushed before it returns.
+Spark forks its workers from a daemon and reuses them for many tasks. One connection per task, batch or partition would
+mean thousands of connections per second. A worker gets no notice before it ends: atexit does not run, and Spark sends
+SIGKILL when it cancels a task. So nothing may depend on closing, and every task flushes what it has sent before it
+returns.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from jsclient.threads import Thread
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 CHECK_AFTER: Final = 10.0  # seconds of idleness after which a connection is pinged before it is leased again
-CLOSE_AFTER: Final = 600.0  # seconds of idleness after which it is closed: longer than most triggers are apart
+CLOSE_AFTER: Final = 600.0  # seconds of idleness after which it is closed: longer than most trigger intervals
 CLOSER_STAYS: Final = 30.0  # seconds for which the thread that closes waits for work
 PING_TIMEOUT: Final = 2.0
-FIRST_PATIENCE: Final = 5.0  # seconds for which a server that was never reached is tried; later `reconnectTimeout`
+FIRST_PATIENCE: Final = 5.0  # seconds to try a server that was never reached; later `reconnectTimeout`
 RECONNECT_TIMEOUT: Final = 60.0  # the default of that option
 PAUSE: Final = 0.1  # seconds between tries
 
 Options = SparkOptions | ConnectOptions | Mapping[str, str] | str
 
-# The fields of SparkOptions that say where and as which user to connect; leases that agree in them share connections.
+# The fields of SparkOptions with the servers and the user. Leases with equal values in them share connections.
 _WHERE: Final = (
     "servers", "credentials_file", "nkey_seed_file", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_first",
     "credentials_provider", "user", "password", "token", "nkey_secret", "credentials_secret", "nats",
@@ -94,13 +95,13 @@ class Pool:
                 self._closer = None
                 if not isinstance(error, (errors.NoThread, MemoryError)):
                     raise
-                # No thread is to be had. The task has done its work, so that is no reason to fail it.
+                # The system has no more threads. The task has done its work, so it must not fail because of that.
                 log.info("nothing can close idle connections later, so they are closed now: %s", error)
                 self.close()
         self._work.set()
 
     def close(self) -> None:
-        """Close what is idle now, for tests and for long-lived drivers."""
+        """Close all idle connections now, for tests and for long-lived drivers."""
         with self._lock:
             self._forget_parents()
             idle = [item for items in self._idle.values() for item in items]
@@ -151,7 +152,7 @@ class Pool:
             self._work.clear()
 
     def _old(self) -> list[_Idle]:
-        """What nobody wants any more: one without its link is not leased again (`_usable`), and would only dial on."""
+        """Connections to close. One without a link is never leased again (`_usable`) but would keep reconnecting."""
         limit = time.monotonic() - CLOSE_AFTER
         old: list[_Idle] = []
         for key, items in list(self._idle.items()):
@@ -167,7 +168,7 @@ _pool = Pool()
 
 
 def _after_fork() -> None:
-    # The lock may have been held by another thread of the parent at the moment of the fork.
+    # Another thread of the parent may have held the lock at the moment of the fork.
     global _pool
     _pool = Pool()
 
@@ -184,10 +185,10 @@ def _close(connection: Connection) -> None:
 
 
 def _connect(make: Callable[[], ConnectOptions], patience: float) -> Connection:
-    """Connect; while no server can be reached, again and again for `patience` seconds.
+    """Connect. If no server can be reached, keep trying for `patience` seconds.
 
-    Connections are asked for between two batches, too, and a failure there would end the whole query because of a
-    server that restarts. Wrong credentials and the like are not tried again.
+    The driver also needs connections between two batches, and a failure there would end the query just because a server
+    restarts. Any other failure, such as wrong credentials, is raised immediately.
     """
     deadline = Deadline(patience)
     while True:
@@ -200,13 +201,13 @@ def _connect(make: Callable[[], ConnectOptions], patience: float) -> Connection:
 
 
 def _plan(options: Options) -> tuple[Any, Callable[[], ConnectOptions]]:
-    """The key of the pool, and how the ConnectOptions are made if a connection has to be opened."""
+    """The key in the pool, and a function that makes the ConnectOptions for a new connection."""
     if isinstance(options, ConnectOptions):
         return ("options", options), lambda: options
     if isinstance(options, str):
         options = {"servers": options}
     if not isinstance(options, SparkOptions):
-        # Where to connect is all that matters here, so it may be the options of any of the four ways.
+        # Only the options of the connection matter here, so these may be the options of any of the four ways.
         known = {k: v for k, v in options.items() if _connects(k)}
         options = spark_options.parse({**known, "subject": "-"}, spark_options.WRITE)
     checked = options
@@ -225,12 +226,12 @@ def _connects(name: str) -> bool:
 
 @contextmanager
 def connection(options: Options) -> Iterator[Connection]:
-    """A connection for the body of the `with`: exclusive, reused by later tasks of the same worker process.
+    """A connection for the body of the `with`. It is exclusive; later tasks of the same worker process reuse it.
 
-    `options`: the option dict of the data source (`{"servers": ..., "credentialsFile": ...}`), a server list, or a
-    ConnectOptions. Call it inside the function that Spark runs on the executor; a connection itself cannot be
-    pickled into it. What was published is flushed at the end; after an exception the connection is not reused.
-    Raises JetStreamSparkError [JETSTREAM_CONNECT_FAILED].
+    `options` is the option dict of the data source (`{"servers": ..., "credentialsFile": ...}`), a server list, or a
+    ConnectOptions. Call it inside the function that Spark runs on the executor, because a connection cannot be pickled.
+    All published messages are flushed at the end. After an exception the connection is not reused. Raises
+    JetStreamSparkError [JETSTREAM_CONNECT_FAILED].
     """
     with lease(options) as nc:
         yield nc
@@ -241,7 +242,7 @@ def connection(options: Options) -> Iterator[Connection]:
 def lease(options: Options) -> Iterator[Connection]:
     """`connection` for the data source itself, which waits for an answer to everything it sends.
 
-    There is nothing to flush, and a server that dies after the last answer must not fail what is complete.
+    So there is nothing to flush. A server that dies after the last answer must not fail completed work.
     """
     key, make = _plan(options)
     try:
@@ -268,7 +269,7 @@ def lease(options: Options) -> Iterator[Connection]:
     try:
         yield nc
     except GeneratorExit:
-        # Spark has seen enough rows (limit); the connection is in order.
+        # Spark has enough rows (limit); the connection is still good.
         _pool.give_back(key, nc)
         raise
     except BaseException:
@@ -278,5 +279,5 @@ def lease(options: Options) -> Iterator[Connection]:
 
 
 def close_idle() -> None:
-    """Close the idle connections of this process now, and let the thread end that would have done it later."""
+    """Close the idle connections of this process now, and end the thread that would have closed them later."""
     _pool.close()

@@ -1,4 +1,4 @@
-"""What a user of the data source has to be allowed: as the block of a server's configuration."""
+"""The permissions that a user of the data source needs, as a block for the server's configuration."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def required_permissions(
     *,
     format: Literal["jetstream", "jetstream-kv", "jetstream-objects"] = "jetstream",
 ) -> dict[str, list[str]]:
-    """{"publish": [...], "subscribe": [...]}: the subjects that `way` needs with these options.
+    """The subjects that `way` needs with these options, as `{"publish": [...], "subscribe": [...]}`.
 
-    `way`: read, readStream, write or writeStream. `options`: the option dict of the data source `format`.
+    `way` is read, readStream, write or writeStream. `options` is the option dict of the data source `format`.
     """
     letter = WAYS.get(way)
     if letter is None:
@@ -57,7 +57,7 @@ def permissions(
 ) -> str:
     """The same as text for the `permissions` of a user in the configuration of a server.
 
-    `format`: the data source that the options are for.
+    `format` is the data source that the options belong to.
     """
     needed = required_permissions(options, way, format=format)
     lines = [f"  {kind}: {{ allow: {json.dumps(subjects)} }}" for kind, subjects in needed.items()]
@@ -73,7 +73,7 @@ def _inbox(options: SparkOptions) -> str:
 def _reading(o: SparkOptions, api: str) -> list[str]:
     found = [f"{api}INFO"]
     if o.stream_patterns:
-        # The server knows no patterns of names, so what a pattern means is for the user to keep to.
+        # Permissions cannot contain patterns of names, so they allow all streams; the pattern is up to the user.
         found.append(f"{api}STREAM.LIST")
     for stream in ("*",) if o.stream_patterns else o.stream_names:
         found += _of_stream(o, api, stream)
@@ -126,7 +126,7 @@ def _objects(given: Mapping[str, str], letter: str) -> tuple[SparkOptions, list[
 
 
 def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:
-    """Without the questions to the API rows are written all the same, but a window that is too short is not seen."""
+    """Without the permissions for the API rows are written all the same, but a too short window stays unnoticed."""
     bucket = o.journal_bucket
     found = [o.subject or ">", f"{api}INFO", f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
     if o.audit_bucket is not None:

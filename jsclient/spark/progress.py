@@ -1,6 +1,6 @@
-"""What a query leaves in key-value buckets for people and tools: its committed offset, a record of each batch.
+"""Records in key-value buckets for people and tools: the committed offset of a query, and each of its batches.
 
-The buckets must exist: creating one needs rights that a data pipeline should not have.
+The buckets must exist, because creating one needs permissions that a data pipeline should not have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def put_progress(nc: Connection, options: SparkOptions, bucket: str, key: str, value: bytes) -> None:
-    """Store a value under `key`; repeated until it is certain, the newest value wins."""
+    """Store a value under `key`. Repeats the put until it is certain; the newest value wins."""
     from jsclient.keyvalue import KeyValue
 
     access, kv = StreamAccess(nc, options, f"KV_{bucket}"), KeyValue(context(nc, options), bucket)

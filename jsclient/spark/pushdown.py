@@ -1,7 +1,7 @@
 """Filters of a query that the server or the planner can apply (`spark.sql.python.filterPushdown.enabled=true`).
 
-A reader with `pushFilters` makes Spark fail the query while that setting is off, which is the default; so it is a
-class of its own, chosen by whether Spark has loaded its side of the protocol.
+While that setting is off (the default), Spark fails the query if the reader has `pushFilters`. So this is a separate
+class, used only if Spark has loaded its side of the protocol.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NEVER_NULL = frozenset(SOURCE_COLUMNS) - {"headers", "reply"}
 
 
 class PushdownReader(JetStreamReader):
-    """Applies what it can to the range and the subjects; Spark checks again whatever `pushFilters` yields."""
+    """Applies filters to the range and the subjects if possible. Spark checks the filters that `pushFilters` yields."""
 
     since: int | None = None
     until: int | None = None
@@ -45,7 +45,7 @@ class PushdownReader(JetStreamReader):
                 yield item
 
     def _apply(self, item: Filter) -> bool:
-        """Narrow the plan; True when Spark need not check the filter again."""
+        """Narrow the plan. Returns True if Spark need not check the filter again."""
         attribute = getattr(item, "attribute", None)
         if attribute is None or len(attribute) != 1:
             return False
@@ -108,7 +108,7 @@ class PushdownReader(JetStreamReader):
     def _time(self, item: Filter, value: dt.datetime) -> None:
         when = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
         ns = timestamp_ns(when)
-        # The column is cut to microseconds, so the bounds reach one further; Spark checks again.
+        # The column is truncated to microseconds, so the bounds reach one further; Spark checks again.
         if isinstance(item, (GreaterThan, GreaterThanOrEqual, EqualTo)):
             self.since = ns if self.since is None else max(self.since, ns)
         if isinstance(item, (LessThan, LessThanOrEqual, EqualTo)):
@@ -125,7 +125,7 @@ class PushdownReader(JetStreamReader):
 
 
 def _storable(subject: str) -> bool:
-    """Whether a message can have this subject; others (with wildcards, say) are left to Spark."""
+    """True if a message can have this subject. Spark handles all other filters, for example with wildcards."""
     try:
         protocol.check_subject(subject)
     except ValueError:

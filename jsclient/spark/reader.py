@@ -1,4 +1,4 @@
-"""Batch reading: what to read is fixed by one STREAM.INFO per stream, and cut into ranges of sequences."""
+"""Batch reading. One STREAM.INFO per stream fixes the messages to read, which are cut into ranges of sequences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RangePartition(InputPartition):
 
 
 def checked_columns(schema: StructType, options: SparkOptions) -> list[str]:
-    """The columns to deliver; JETSTREAM_SCHEMA_MISMATCH for a schema that cannot be read."""
+    """The columns to deliver. Raises JETSTREAM_SCHEMA_MISMATCH for a schema that cannot be read."""
     names = check_source(schema, options)
     if options.value_format != "binary":
         from jsclient.spark.documents import check_documents
@@ -94,7 +94,7 @@ class JetStreamReader(DataSourceReader):
         self.schema = schema
         self.columns: list[str] = checked_columns(schema, options)
         self.job: str = uuid.uuid4().hex[:8]
-        # What pushed filters leave: streams, sequences [low, high), times, subjects. See pushdown.py.
+        # The range that pushed filters leave: streams, sequences [low, high), times, subjects. See pushdown.py.
         self.wanted: set[str] | None = None
         self.low: int | None = None
         self.high: int | None = None
@@ -121,7 +121,7 @@ class JetStreamReader(DataSourceReader):
         return survey_of(counting, state, whole.start, whole.end, self.options.records_per_partition)
 
     def _streams(self, nc: Connection) -> list[tuple[str, StreamInfo]]:
-        """The streams to read, with what there is of each; all of them have to be there."""
+        """The streams to read, with the information of each; all of them must exist."""
         selection = Selection(self.options)
         found = selection.look(nc, complete=True)
         for name, info in found.items():
@@ -133,7 +133,7 @@ class JetStreamReader(DataSourceReader):
         return [(name, info) for name, info in found.items() if info and (wanted is None or name in wanted)]
 
     def _whole(self, access: PlanningAccess, info: StreamInfo) -> tuple[PlanningAccess, StreamState, Range]:
-        """What is to be read of one stream."""
+        """The range to read of one stream."""
         access.check_filters()
         state = access.state(info)
         start, end = self._bounds(access, state)
@@ -151,7 +151,7 @@ class JetStreamReader(DataSourceReader):
     def _bounds(self, access: PlanningAccess, state: StreamState) -> tuple[int, int]:
         options = self.options.of(access.stream)
         start, end = starting(options, access, state, state.first), ending(options, access, state)
-        # Filters narrow the range without a claim about the head: what they exclude is not lost but not wanted.
+        # Filters narrow the range without a claim about the head: excluded messages are unwanted, which is not a loss.
         if self.low is not None:
             start = max(start, self.low)
         if self.high is not None:
@@ -160,7 +160,7 @@ class JetStreamReader(DataSourceReader):
 
 
 def starting(options: SparkOptions, access: PlanningAccess, state: StreamState, otherwise: int) -> int:
-    """The first sequence the options ask for; `otherwise` when they say nothing."""
+    """The first sequence that the options ask for; `otherwise` if they name none."""
     if options.starting_timestamp is not None:
         at = access.sequence_at(options.starting_timestamp, state)
         if at >= state.end and options.starting_timestamp_strategy == "error":
@@ -181,7 +181,10 @@ def starting(options: SparkOptions, access: PlanningAccess, state: StreamState, 
 
 
 def begins_softly(options: SparkOptions) -> bool:
-    """Whether the query begins with the oldest message there is, so that an older one that goes away is no loss."""
+    """True if the query begins with the oldest stored message.
+
+    Then it is not a loss if the oldest messages go away.
+    """
     return options.starting_timestamp is None and options.starting_offsets in (None, "earliest")
 
 
@@ -208,19 +211,19 @@ def plan(
     number: int = 0,
     cuts: Sequence[int] = (),
 ) -> list[InputPartition]:
-    """The partitions of one stream, always as many and with the same numbers (from `number` on) for the same plan.
+    """The partitions of one stream. The same plan always gives the same partitions and numbers (from `number` on).
 
-    `cuts` are the inner boundaries; without them all have as many sequences.
+    `cuts` are the inner boundaries; without them all partitions have the same number of sequences.
 
-    Message ids hold the number of a partition. So empty ones stay in the plan, and what is known to be lost is left
-    out of the partitions instead of being left out before they are cut.
+    Message ids contain the number of a partition, so empty partitions stay in the plan. For the same reason lost
+    sequences are removed from the partitions after the cut, and not before it.
     """
     options = access.options
     if whole.span <= 0:
         return []
     consumed = state.retention in ("workqueue", "interest")
     subjects_apart = subjects_apart and parts > 1
-    # By subject each task has the whole span, of which direct gets bring every message.
+    # By subject each task has the complete span, and direct gets return every message in it.
     span = whole.span if subjects_apart else -(-whole.span // parts)
     method = choose_method(options, span, access.direct_works(state), consumed)
     if subjects_apart:
@@ -236,18 +239,18 @@ def plan(
 
 
 def clip(part: Range, state: StreamState) -> Range:
-    """What of a range is still there; its number stays."""
+    """The part of a range that still exists; its number stays."""
     start = part.start if part.soft else max(part.start, min(part.end, state.first))
     return attrs.evolve(part, start=start, end=max(start, min(part.end, state.end)))
 
 
 def empty_plan(stream: str, parts: int, number: int) -> list[InputPartition]:
-    """The partitions of a stream of which nothing is left: those behind them keep their numbers."""
+    """Empty partitions for a stream that has nothing left, so the partitions behind them keep their numbers."""
     return [RangePartition(stream, Range(number + at, 1, 1), "consumer", "") for at in range(parts)]
 
 
 def load_of(state: StreamState, survey: Survey, end: int | None = None) -> Load:
-    """What is to be read of a survey, or of what is before `end`."""
+    """The load of a survey, or of its part before `end`."""
     messages = survey.messages if end is None else survey.passed(end)
     span = (survey.end if end is None else end) - survey.first
     return Load(span, messages, int(messages * state.mean_size()))

@@ -1,7 +1,7 @@
-"""Losses that tasks find, told to the process that plans the query, which shows and counts them.
+"""Reports of tasks about losses. The process that plans the query logs and counts them.
 
-Spark gives the tasks of a Python source no way to report anything. They publish on a subject of the query instead,
-`_spark.<id of the query>`; best effort, because the lines on stderr of the tasks are there in any case.
+The tasks of a Python source cannot report anything through Spark. They publish on a subject of the query instead,
+`_spark.<id of the query>`. This is best effort, because the tasks also log every report themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class Report(msgspec.Struct, omit_defaults=True):
-    """What one task has found."""
+    """A finding of one task."""
 
     text: str
     lost: int = 0
@@ -46,7 +46,7 @@ def send(nc: Connection, query: str, report: Report) -> None:
 
 
 class Ear:
-    """Listens for the reports of one query; on a connection of its own, which is opened at the first `listen`."""
+    """Listens for the reports of one query, on its own connection. The first `listen` opens it."""
 
     def __init__(self, options: SparkOptions) -> None:
         self._options = options
@@ -68,7 +68,7 @@ class Ear:
             self.close()
 
     def take(self) -> list[Report]:
-        """What was reported since the last call."""
+        """The reports since the last call."""
         found: list[Report] = []
         while self._subscription is not None:
             try:

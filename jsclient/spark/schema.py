@@ -46,7 +46,7 @@ SINK_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def check_source(schema: StructType, options: SparkOptions | None = None) -> list[str]:
-    """The names of the columns to deliver, in order; JETSTREAM_SCHEMA_MISMATCH for what the source does not have."""
+    """The names of the columns to deliver, in order. Raises JETSTREAM_SCHEMA_MISMATCH for unknown columns."""
     names: list[str] = []
     documents = options is not None and options.value_format != "binary"
     columns = KV_COLUMNS if options is not None and options.compacted else SOURCE_COLUMNS
@@ -75,7 +75,7 @@ def check_source(schema: StructType, options: SparkOptions | None = None) -> lis
 
 
 def check_sink(schema: StructType, options: SparkOptions) -> None:
-    """Refuse a DataFrame the sink cannot publish; JETSTREAM_SCHEMA_MISMATCH says what to do."""
+    """Refuse a DataFrame that the sink cannot publish; the text of JETSTREAM_SCHEMA_MISMATCH tells you what to do."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     documents = options.value_format != "binary"
     inside = [name for name in types if name not in SINK_COLUMNS]

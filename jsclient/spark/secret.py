@@ -9,7 +9,7 @@ from jsclient.urls import masked
 
 
 class ServerUrl(Secret):
-    """A server address that may carry `user:password@`, `token@` or a query; it is shown without them."""
+    """A server address that may contain `user:password@`, `token@` or a query; its repr leaves them out."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class ServerUrl(Secret):
         return str(self)
 
     def secrets(self) -> list[str]:
-        """The parts that must not be shown."""
+        """The secret parts of the address."""
         rest = self.reveal().rpartition("://")[2]
         user, at, _ = rest.rpartition("@")
         query = rest.partition("?")[2]

@@ -1,7 +1,7 @@
 """Streaming reading: offsets are stream sequences, so every batch can be planned and read again.
 
-The reader lives in a process of its own for as long as the query runs and is killed with it: `stop()` is never
-called, and nothing here depends on it.
+The reader lives in a separate process for as long as the query runs. Spark kills that process at the end and never
+calls `stop()`, so nothing here depends on it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("jetstream")`: what is common to the streams of the query; see Follower for each."""
+    """`spark.readStream.format("jetstream")`: the part that all streams of the query share; see Follower for each."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
@@ -72,7 +72,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- offsets ----------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins. Spark asks twice, and the answer must not change."""
+        """The start of a query without a checkpoint. Spark calls this twice, and the answer must not change."""
         if self._initial is None:
             with lease(self.options) as nc:
                 streams = {
@@ -97,7 +97,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             news = {name: each for name, each in self._news(found, limit) if each is not None}
             for name in found.keys() - before.streams.keys() - news.keys():
                 if streams[name].soft:
-                    del streams[name]  # what has appeared empty is looked at again
+                    del streams[name]  # a new stream that is empty is looked at again
             if not news and not self._left_or_joined(before, streams):
                 return start
             streams.update(self._admitted(news, limit))
@@ -106,7 +106,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._planned.to_dict()
 
     def _look(self, nc: Connection, before: Offset) -> dict[str, tuple[PlanningAccess, StreamState, StreamOffset]]:
-        """Each stream of the query as it is now, and where the query is in it."""
+        """Each stream of the query as it is now, and the position of the query in it."""
         found: dict[str, tuple[PlanningAccess, StreamState, StreamOffset]] = {}
         for name, info in self.selection.look(nc, known=before.streams).items():
             begin, follower = before.streams.get(name), self.follower(name)
@@ -139,13 +139,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 yield name, follower.news(access, state, begin, min(limits))
 
     def _there(self, name: str, info: StreamInfo | None) -> bool:
-        """Raise an error for a stream that the options name and that is not there; one of a pattern may be gone."""
+        """Raise an error for a missing stream that the options name; one that matches a pattern may be gone."""
         if info is None and name in self.selection.names:
             raise no_stream(self.options, name)
         return info is not None
 
     def _gone(self, name: str, part: StreamOffset) -> None:
-        """A stream of the offset is no longer there."""
+        """Handle a stream of the offset that no longer exists."""
         if self.selection.single:
             raise no_stream(self.options, name)
         text = f"stream {name!r} is no longer there; what it had from {part.next} on cannot be read"
@@ -163,14 +163,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @staticmethod
     def _left_or_joined(before: Offset, now: dict[str, StreamOffset]) -> bool:
-        """Whether the streams are others than those of the offset, which has to be told to Spark by a batch."""
+        """True if the set of streams differs from the offset; Spark needs a batch to record that."""
         return {name: part.made for name, part in before.streams.items()} != {n: p.made for n, p in now.items()}
 
     def _admitted(self, news: dict[str, News], limit: ReadLimit) -> dict[str, StreamOffset]:
-        """How far the batch goes in each stream that has something, and in how many partitions."""
+        """The end of the batch in each stream that has messages, and the number of its partitions there."""
         rows, nbytes = self._limits(limit)
         waiting = [name for name, each in news.items() if each.messages]
-        # Those that the last batch left out come first.
+        # The streams that the last batch left out come first.
         waiting.sort(key=lambda name: (not news[name].begin.unread, name))
         shares = share([news[name].messages for name in waiting], rows)
         sizes = share([int(news[name].messages * news[name].state.mean_size()) + 1 for name in waiting], nbytes)
@@ -189,7 +189,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @staticmethod
     def _reach(news: News, rows: int | None, nbytes: int | None) -> int:
-        """Where the batch ends in one stream, which may read so many rows and estimated bytes; None stands for all."""
+        """The end of the batch in one stream, for at most `rows` rows and `nbytes` estimated bytes; None means all."""
         if news.survey is None or (rows is None and nbytes is None):
             return news.end
         if rows == 0 or nbytes == 0:
@@ -197,7 +197,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         most = news.messages if rows is None else rows
         if nbytes is not None:
             most = min(most, int(nbytes / news.state.mean_size()))
-        # What is lost or not there does not count against the limits of the trigger; one message is always read.
+        # Only existing messages count against the limits of the trigger. One message is always read.
         return news.survey.reach(max(1, most))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -209,7 +209,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of the streams, for `lag()` and the listener, with what Spark has no other place for."""
+        """The end of the streams and other numbers that Spark has no place for; used by `lag()` and the listener."""
         planned = self._planned
         if planned is None:
             return None
@@ -232,7 +232,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**Offset(newest, id=planned.id, shape=self.shape).to_dict(), "metrics": metrics}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Everything that is there now will be read in this run, and nothing that comes later."""
+        """This run will read all messages that are stored now, and none that arrive later."""
         self._available_now = True
         with lease(self.options) as nc:
             for name, info in self.selection.look(nc, complete=True).items():
@@ -258,8 +258,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return time.monotonic() - self._moved_at < self.options.max_trigger_delay
 
     def _checked(self, offset: Offset) -> Offset:
-        """Check that the offset was made with these filters and streams; with readOptionsChanged=accept the new ones
-        go on from it."""
+        """Check that the offset was made with these filters and streams.
+
+        With readOptionsChanged=accept the query continues from it with the new ones.
+        """
         self._same_streams(offset)
         if offset.shape in ("", self.shape) or self.options.read_options_changed == "accept":
             return attrs.evolve(
@@ -275,7 +277,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def _same_streams(self, offset: Offset) -> None:
-        """Streams may be added to the option, but none may be taken out of it in silence."""
+        """You may add streams to the option, but removing one raises an error."""
         left = [name for name in sorted(offset.streams) if not self.selection.means(name)]
         if left and len(left) == len(offset.streams):
             raise JetStreamSparkError(
@@ -337,7 +339,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_batches(self.options, self.schema, self.columns, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has made the batch that ends here durable. The last batch of a run is committed at the next start."""
+        """Spark has durably finished the batch that ends here. It commits the last batch of a run at the next start."""
         if self.options.ack_mode == "none" and self.options.progress_bucket is None:
             return
         offset = Offset.from_dict(end, self.options.refuse)
@@ -360,7 +362,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             tell(f"stream {state.name!r} was made again since the last batch; nothing is purged")
 
     def _put_progress(self, nc: Connection, bucket: str, offset: Offset) -> None:
-        """The whole offset under the key that was named, or the part of each stream under its own."""
+        """The complete offset under the key that the options name, or the part of each stream under its own key."""
         key = self.options.progress_key
         parts = {f"{offset.id}.{name}": {name: part} for name, part in offset.streams.items()}
         for name, streams in ({key: offset.streams} if key else parts).items():

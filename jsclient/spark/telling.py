@@ -1,7 +1,7 @@
-"""What people have to see although nothing failed: accepted losses, short windows, repeated rows.
+"""Warnings for people although nothing failed: accepted losses, short windows, repeated rows.
 
-Where the application has configured no logging, Python itself writes warnings to stderr, which Spark shows (planner and
-commit: the log of the driver; tasks: that of the executor).
+If the application has not configured logging, Python itself writes warnings to stderr, which Spark shows. Warnings of
+the planner and of commits are in the log of the driver, warnings of tasks in the log of the executor.
 """
 
 from __future__ import annotations

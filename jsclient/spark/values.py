@@ -1,4 +1,4 @@
-"""How the text of an option becomes a value. Every function raises Refused with what is allowed."""
+"""Functions that turn the text of an option into a value. They raise Refused with the allowed values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SIZES: Final = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**
 SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 LARGEST: Final = (1 << 63) - 1
 MOST_SECONDS: Final = LARGEST / 1e9
-"""292 years: what a server can be told as nanoseconds."""
+"""292 years, the maximum that a server accepts in nanoseconds."""
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 class Refused(ValueError):
-    """A text that is no value of its option: what it must be. Users see it as JETSTREAM_BAD_OPTION, with the option."""
+    """The text of an option is invalid; says what it must be. Users get JETSTREAM_BAD_OPTION with the option's name."""
 
 
 def text(value: str) -> str:
@@ -91,7 +91,7 @@ def names(value: str) -> tuple[str, ...]:
 
 
 class PerStream(tuple[tuple[str, "str | int"], ...]):
-    """Positions of single streams by name; "*" is that of all others."""
+    """Positions of single streams by name; "*" stands for all others."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
-"""Streams that are consumed by reading (retention workqueue or interest): the other readers, and our claim.
+"""Streams that are consumed by reading (retention workqueue or interest): their other readers, and our claim.
 
-Spark reads such a stream by direct get and purges what is committed, which the server sees as no consumer at all. So
-each query with ackMode=purge claims its subjects with a durable consumer that it never pulls from: a work queue allows
-one consumer per subject, and the server itself refuses the second query.
+Spark reads such a stream by direct get and purges committed messages, so the server does not see a consumer. Therefore
+each query with ackMode=purge claims its subjects with a durable consumer that it never pulls from. A work queue allows
+one consumer per subject, so the server itself refuses a second query.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLAIM: Final = "spark_"  # the claim of a query is the durable consumer with thi
 
 
 def check_retention(access: StreamAccess, options: SparkOptions, info: StreamInfo) -> None:
-    """A stream that is consumed by reading can only be read twice by direct get, and must be purged by us."""
+    """Check the options for the stream: one that is consumed by reading needs direct get, and we must purge it."""
     retention = info.config.retention or "limits"
     if retention == "limits":
         return
@@ -34,7 +34,7 @@ def check_retention(access: StreamAccess, options: SparkOptions, info: StreamInf
     if retention != "workqueue" or not info.state.consumer_count:
         return
     for name, filters in _overlapping(access):
-        if not name.startswith(CLAIM):  # whether a claim is ours is the server's to say
+        if not name.startswith(CLAIM):  # the server decides if a claim is ours
             raise _shared(
                 access,
                 name,
@@ -45,7 +45,7 @@ def check_retention(access: StreamAccess, options: SparkOptions, info: StreamInf
 
 
 def claim(access: StreamAccess, options: SparkOptions, retention: str, query: str) -> None:
-    """Claim the subjects of the query on a work queue; does nothing when it has done so before."""
+    """Claim the subjects of the query on a work queue; does nothing if they are claimed already."""
     if options.ack_mode != "purge" or retention != "workqueue":
         return
     name = f"{CLAIM}{query}"

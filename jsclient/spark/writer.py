@@ -1,4 +1,4 @@
-"""Batch and streaming writers. A task returns only when every row of it is acknowledged by its stream."""
+"""Batch and streaming writers. A task returns only after the stream has acknowledged each of its rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class Published(WriterCommitMessage):
-    """What one task tells the driver."""
+    """The result that one task returns to the driver."""
 
     def __init__(self, job: Job, outcome: Outcome) -> None:
         self.job = job
@@ -43,7 +43,7 @@ def write_task(options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Jo
 
 
 def finish(options: SparkOptions, messages: list[Any], streaming: bool) -> None:
-    """On the driver, when all tasks have written."""
+    """Runs on the driver when all tasks have written."""
     done = [(message.job, message.outcome) for message in messages if isinstance(message, Published)]
     conclude_batch(options, done, streaming)
 
@@ -76,12 +76,12 @@ class JetStreamWriter(DataSourceArrowWriter):
         log.info("jetstream write committed: %s", summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        # What was published cannot be taken back; a task that failed may have published, too, and is not in here.
+        # Published rows cannot be withdrawn. A failed task may have published, too, and its rows are missing here.
         log.warning("jetstream write aborted; already published: %s", summary(messages))
 
 
 class JetStreamStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("jetstream")`. Made anew for every call, so it keeps no state."""
+    """`df.writeStream.format("jetstream")`. Spark makes a new one for every call, so it keeps no state."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         check_sink(schema, options)

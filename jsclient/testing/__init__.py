@@ -1,7 +1,7 @@
-"""What tests of NATS programs need, ours and yours: private servers, scripted ones, broken networks, certificates.
+"""Tools for tests of NATS programs, ours and yours: private servers, scripted ones, broken networks, certificates.
 
-Standard library only, but for `certificates` (extra `nkeys`). Every thread made here is called jsclient-testing-*,
-and every class is a context manager that leaves no thread, socket or process behind.
+They need only the standard library, except `certificates` (extra `nkeys`). Every thread made here is called
+jsclient-testing-*. Every class is a context manager that leaves no thread, socket or process behind.
 """
 
 from jsclient.testing.certs import Certificates, Pair, certificates

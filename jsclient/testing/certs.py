@@ -26,7 +26,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Certificates:
-    """What `certificates()` wrote. All but the foreign ones are signed by `ca`."""
+    """The files that `certificates()` wrote. `ca` has signed all except the foreign ones."""
 
     ca: str  #: the authority's certificate: what a client trusts
     foreign_ca: str  #: another authority, that signed only `foreign`
@@ -40,7 +40,7 @@ class Certificates:
     def server_config(self, pair: Pair | None = None, *, verify: bool = False, extra: str = "") -> str:
         """A `tls { }` block for NatsServer: `pair` or the good server certificate; `verify` wants mTLS.
 
-        `extra`: further lines of the block.
+        `extra` is further lines of the block.
         """
         used = pair or self.server
         lines = [f'cert_file: "{used.cert}"', f'key_file: "{used.key}"', f'ca_file: "{self.ca}"']
@@ -137,7 +137,7 @@ def _pem(cert: x509.Certificate) -> bytes:
 
 def _write(path: Path, data: bytes) -> str:
     path.touch(0o600)
-    path.chmod(0o600)  # before the key is in it
+    path.chmod(0o600)  # before it contains the key
     path.write_bytes(data)
     return str(path)
 

@@ -14,7 +14,8 @@ READY_TIMEOUT = 60.0
 
 
 class _Group:
-    """What a cluster and a leaf pair share: all start, all stop, all gone at the end of `with`."""
+    """The common part of a cluster and a leaf pair. All servers start and stop together, and are gone at the end of
+    `with`."""
 
     servers: list[NatsServer]
 
@@ -22,7 +23,7 @@ class _Group:
         raise RuntimeError("a group of servers says for itself when it is ready")
 
     def start(self) -> None:
-        """Start every server that does not run, and wait until the group is ready."""
+        """Start every server that is not running, and wait until the group is ready."""
         for server in self.servers:
             server.start()
         self.wait_ready()
@@ -44,22 +45,22 @@ class _Group:
 
     @property
     def url(self) -> str:
-        """All addresses in one text, separated by commas."""
+        """All addresses in one string, separated by commas."""
         return ",".join(self.urls)
 
 
 class Cluster(_Group):
     """`size` clustered servers with JetStream: `with Cluster() as cluster: connect(cluster.url)`.
 
-    `config` is added to every server's configuration. Server i is called n1, n2, ...; `kill()`, `pause()`, `restart()`
-    of a single one are methods of `cluster.servers[i]`.
+    `config` is added to every server's configuration. The servers are called n1, n2, ... To stop or pause one of them,
+    use `kill()`, `pause()` or `restart()` of `cluster.servers[i]`.
 
-    `jetstream=False`: without JetStream. `name`: of the cluster. `binary`: the nats-server to start; by default the one
-    that `find_nats_server` finds.
+    `jetstream=False` switches JetStream off. `name` is the name of the cluster. `binary` is the nats-server to start;
+    by default the one that `find_nats_server` finds.
 
     Attributes:
-        name: Of the cluster.
-        jetstream: Whether it has JetStream.
+        name: Name of the cluster.
+        jetstream: True if it has JetStream.
         servers: Its servers: n1, n2, ...
 
     Options of several methods:
@@ -97,7 +98,7 @@ class Cluster(_Group):
         self.close()
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
-        """Until all running servers are joined and, with JetStream, agree on a meta leader."""
+        """Wait until all running servers are joined and, with JetStream, agree on a meta leader."""
         if self.jetstream:
             wait_until(self._agreed, timeout, "the cluster has no meta leader")
         else:
@@ -107,7 +108,7 @@ class Cluster(_Group):
         return [server for server in self.servers if server.running]
 
     def _joined(self) -> bool:
-        # By distinct ids: 2.9 gives no names there, and 2.10 and later open several routes to the same server.
+        # Compare distinct ids: 2.9 gives no names there, and 2.10 and later open several routes to the same server.
         alive = self._alive()
         routes = (server.monitor("routez").get("routes") or [] for server in alive)
         return all(len({route["remote_id"] for route in seen}) >= len(alive) - 1 for seen in routes)
@@ -125,7 +126,7 @@ class Cluster(_Group):
         return next(server for server in self.servers if server.name == name)
 
     def meta_leader(self, timeout: float = READY_TIMEOUT) -> NatsServer:
-        """The server that all running ones call the meta leader (waits for an election to end)."""
+        """The server that all running servers name as meta leader (waits for an election to end)."""
         wait_until(self._agreed, timeout, "the cluster has no meta leader")
         return self.by_name(self._leaders().pop())
 
@@ -145,15 +146,16 @@ class Cluster(_Group):
 
 
 class LeafPair(_Group):
-    """A hub and a leaf node, each with JetStream and a domain of its own ("hub" and "leaf").
+    """A hub and a leaf node, each with JetStream and its own domain ("hub" and "leaf").
 
-    `via` is called with the hub's leaf port and returns the port that the leaf dials instead: the place for a Proxy.
+    `via` is called with the hub's leaf port and returns the port that the leaf connects to instead. Use it to insert a
+    Proxy.
 
-    `hub_config` and `leaf_config` are added to their configurations. `binary`: the nats-server to start; by default the
-    one that `find_nats_server` finds.
+    `hub_config` and `leaf_config` are added to their configurations. `binary` is the nats-server to start; by default
+    the one that `find_nats_server` finds.
 
     Attributes:
-        leaf_port: Where the hub listens for the leaf.
+        leaf_port: The port on which the hub listens for the leaf.
         hub: The server in the middle.
         leaf: The server at the edge.
         servers: Both.
@@ -176,7 +178,7 @@ class LeafPair(_Group):
         port = free_port()
         self.leaf_port = port
         dialled = via(port) if via else port
-        # The hub advertises what the leaf dials, or the leaf would learn the hub's own port and come back past a proxy.
+        # The hub advertises the leaf's target, or the leaf would learn the hub's own port and bypass a proxy later.
         nodes = f'leafnodes {{ listen: "127.0.0.1:{port}", advertise: "127.0.0.1:{dialled}" }}\n'
         self.hub: NatsServer = NatsServer(nodes + "jetstream { domain: hub }\n" + hub_config, binary=binary, name="hub")
         remote = f'leafnodes {{ reconnect: 1, remotes: [{{ url: "nats-leaf://127.0.0.1:{dialled}" }}] }}\n'
@@ -199,8 +201,10 @@ class LeafPair(_Group):
         self.close()
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
-        """Until the leaf node is connected to the hub, and each knows the other's domain (0.5 s more at most: accounts
-        without JetStream have none)."""
+        """Wait until the leaf node is connected to the hub, and each knows the other's domain.
+
+        It waits at most 0.5 s more for the domains, because accounts without JetStream have none.
+        """
         wait_until(lambda: self.hub.monitor("leafz").get("leafnodes", 0) >= 1, timeout, "the leaf is not connected")
         with contextlib.suppress(TimeoutError):
             wait_until(lambda: self._knows(self.hub, "leaf") and self._knows(self.leaf, "hub"), 0.5)

@@ -1,4 +1,4 @@
-"""Servers for the pytest plugin that are not private processes: one that is there already, one in a container."""
+"""Servers for the pytest plugin that are not private processes: a server that exists already, or one in a container."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DELETED_TIMEOUT = 1.0
 
 
 class ExternalServer:
-    """A server that somebody else runs. It has an address; it cannot be killed, paused or configured from here."""
+    """A server that someone else runs. It has an address, but you cannot kill, pause or configure it from here."""
 
     def __init__(self, url: str, *, ours: bool = False) -> None:
         first = split_urls(url)[0]
@@ -45,7 +45,7 @@ class ExternalServer:
 
 
 def server_of_version(wanted: str) -> str:
-    """The path of a nats-server; with `wanted` ("2.10", "2.10.27") the first with a version that begins so."""
+    """The path of a nats-server. With `wanted` ("2.10", "2.10.27") it is the first one whose version begins with it."""
     found = find_server() if not wanted else ""
     if found:
         return found
@@ -65,13 +65,13 @@ def server_of_version(wanted: str) -> str:
 
 
 def named() -> list[Path]:
-    """The program that NATS_SERVER names, when it is set."""
+    """The program that NATS_SERVER names, if it is set."""
     return [Path(os.environ["NATS_SERVER"])] if os.environ.get("NATS_SERVER") else []
 
 
 @contextlib.contextmanager
 def in_container(image: str, version: str = "") -> Iterator[ExternalServer]:
-    """Run `image` (with `version` as its tag, when one is given) and yield its address."""
+    """Run `image` (with `version` as its tag, if given) and yield its address."""
     try:
         from testcontainers.core.container import DockerContainer
         from testcontainers.core.wait_strategies import LogMessageWaitStrategy
@@ -87,7 +87,8 @@ def in_container(image: str, version: str = "") -> Iterator[ExternalServer]:
 
 
 def _listens(url: str) -> bool:
-    """The engine's proxy accepts connections before the server in the container listens, and then closes them."""
+    """Wait for the server. The engine's proxy accepts connections before the server in the container listens, and then
+    closes them."""
     import jsclient
     from jsclient import errors
 
@@ -97,7 +98,7 @@ def _listens(url: str) -> bool:
 
 
 def stream_names(js: JetStream) -> set[str]:
-    """The streams of the account; empty where the server runs without JetStream."""
+    """The streams of the account; empty if the server runs without JetStream."""
     from jsclient import errors
 
     with contextlib.suppress(errors.JetStreamError):
@@ -108,7 +109,7 @@ def stream_names(js: JetStream) -> set[str]:
 def forget_streams(js: JetStream, server: Any, before: set[str]) -> None:
     """Delete the streams that are not in `before`, and wait for their files to be gone.
 
-    nats-server 2.15.1 answers a delete up to some milliseconds before it removes the files; a new stream of the same
+    nats-server 2.15.1 answers a delete up to some milliseconds before it removes the files. A new stream of the same
     name that is made meanwhile may begin with the old messages.
     """
     for name in stream_names(js) - before:

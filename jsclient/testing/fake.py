@@ -1,4 +1,4 @@
-"""A scripted server that sends exact bytes: for what no real nats-server does on demand. Standard library only.
+"""A scripted server that sends exact bytes, for cases that a real server does not produce. Standard library only.
 
     def script(client):
         client.send(info_line(max_payload=100))
@@ -26,14 +26,14 @@ from typing import Any
 
 from jsclient.threads import Thread
 
-#: How long a script waits for what it expects before it counts as failed.
+#: Seconds for which a script waits for expected bytes before it counts as failed.
 EXPECT_TIMEOUT = 10.0
-#: Sockets are looked at in slices, so that close() ends every script quickly.
+#: Waits on sockets are sliced, so close() ends every script quickly.
 SLICE = 0.1
 
 
 class ScriptFailed(AssertionError):
-    """The client did not do what the script expected; the text holds what it sent instead."""
+    """The client did not do what the script expected. The text has the bytes that it sent instead."""
 
 
 class _Stopped(Exception):
@@ -49,7 +49,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Expect:
-    """Read until these bytes have arrived; what came before and with them is consumed."""
+    """Read until these bytes have arrived. Consumes them and all bytes before them."""
 
     data: bytes
     timeout: float = EXPECT_TIMEOUT
@@ -57,7 +57,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class Close:
-    """Close the connection; with a FIN, or with a RST when `reset`."""
+    """Close the connection with a FIN, or with a RST if `reset` is True."""
 
     reset: bool = False
 
@@ -72,7 +72,7 @@ Script = Callable[["FakeClient"], None] | Sequence[Step]
 
 
 def info_line(**fields: Any) -> bytes:
-    """An INFO line with the fields every server sends; `fields` replace or add (None removes one)."""
+    """An INFO line with the fields that every server sends. `fields` replaces or adds some (None removes one)."""
     info: dict[str, Any] = {
         "server_id": "FAKE",
         "server_name": "fake",
@@ -94,10 +94,10 @@ class FakeClient:
     """One accepted connection, as a script sees it. Used by the script's thread only.
 
     Attributes:
-        number: 0 for the first connection
+        number: The number of the connection; the first one is 0.
         socket: Its end of the connection.
-        received: everything the client has sent so far
-        taken: bytes of it that `expect` has returned
+        received: All bytes that the client has sent so far.
+        taken: Number of these bytes that `expect` has returned.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -115,7 +115,7 @@ class FakeClient:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, data: bytes) -> None:
-        """Send exactly these bytes; ends the script quietly when the client is gone."""
+        """Send exactly these bytes. Ends the script quietly if the client is gone."""
         view = memoryview(data)
         while view:
             self._check()
@@ -127,7 +127,7 @@ class FakeClient:
                 raise _Stopped from None
 
     def fill(self) -> bool:
-        """Read once; False when the client has closed."""
+        """Read once. False if the client has closed."""
         self._check()
         try:
             data = self.socket.recv(65536)
@@ -143,7 +143,7 @@ class FakeClient:
             raise _Stopped
 
     def expect(self, data: bytes, timeout: float = EXPECT_TIMEOUT) -> bytes:
-        """Everything from the last expectation up to and with `data`; ScriptFailed when it does not come."""
+        """All bytes from the last expectation up to and including `data`. Raises ScriptFailed if it does not come."""
         slices = max(1, int(timeout / SLICE))
         while True:
             at = self.received.find(data, self.taken)
@@ -177,7 +177,7 @@ class FakeClient:
             pass
 
     def close(self) -> None:
-        """Close with a FIN (the kernel makes it a RST when unread bytes are left)."""
+        """Close with a FIN (the kernel makes it a RST if unread bytes are left)."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
@@ -207,18 +207,18 @@ class FakeClient:
 
 
 class FakeServer:
-    """Plays `scripts[n]` to the n-th connection, the last one to all further ones, each in a thread of its own.
+    """Plays `scripts[n]` to the n-th connection, and the last one to all further connections. Each has its own thread.
 
-    A connection is closed when its script ends. A script that failed makes `close()` and the end of `with` raise
-    ScriptFailed (unless the block raises itself); `errors` has them earlier.
+    A connection is closed when its script ends. If a script failed, `close()` and the end of `with` raise ScriptFailed
+    (unless the block raises itself). `errors` has the failures earlier.
 
-    `port`: where it listens; 0 (default) chooses one.
+    `port` is the port to listen on; 0 (default) chooses one.
 
     Attributes:
-        scripts: As given.
-        errors: What went wrong in scripts so far.
+        scripts: The scripts as given.
+        errors: The failures of scripts so far.
         clients: The connections so far, in order.
-        port: Where it listens.
+        port: The port that it listens on.
         url: Its address.
     """
 
@@ -268,7 +268,7 @@ class FakeServer:
             client.close()
 
     def close(self) -> None:
-        """End all scripts and connections, join the threads, raise what a script complained about."""
+        """End all scripts and connections, join the threads, and raise the failure of a script if there is one."""
         self.stopping.set()
         # shutdown() wakes a thread in accept or recv; close() does not, and would free a number still in use.
         for sock in [self._listener, *(client.socket for client in self.clients)]:

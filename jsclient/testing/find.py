@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-#: Tests and the demo want what 2.14 brought (fast batches, schedules); the client itself supports 2.9 and later.
+#: Tests and the demo need features of 2.14 (fast batches, schedules); the client itself supports 2.9 and later.
 MINIMUM = (2, 14)
 #: Debian installs there, and it is not on the PATH of a plain user.
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
@@ -20,11 +20,11 @@ INSTALL_HELP = (
 
 
 class ServerNotFound(RuntimeError):
-    """No nats-server that is new enough was found; the text says where was looked and what to do."""
+    """There is no nats-server that is new enough. The text lists the places searched and tells you what to do."""
 
 
 def server_version(binary: str | os.PathLike[str]) -> tuple[int, int, int]:
-    """The version that `binary --version` prints; ServerNotFound when it is not a nats-server that runs here."""
+    """The version that `binary --version` prints. Raises ServerNotFound if it is not a nats-server that runs here."""
     try:
         done = subprocess.run([os.fspath(binary), "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.SubprocessError) as error:
@@ -36,7 +36,7 @@ def server_version(binary: str | os.PathLike[str]) -> tuple[int, int, int]:
 
 
 def tools_folder() -> Path | None:
-    """The `.tools` folder of the tree that this file or the working directory belongs to, when there is one."""
+    """The `.tools` folder of the tree that this file or the working directory belongs to, if there is one."""
     for base in (Path.cwd(), Path(__file__).resolve().parents[2]):
         if (base / ".tools").is_dir():
             return base / ".tools"
@@ -44,7 +44,7 @@ def tools_folder() -> Path | None:
 
 
 def candidates() -> list[Path]:
-    """Where a nats-server may be, in the order of preference; only programs that exist."""
+    """The existing nats-server programs, in the order of preference."""
     places: list[Path] = []
     on_path = shutil.which("nats-server")
     if on_path:
@@ -57,10 +57,10 @@ def candidates() -> list[Path]:
 
 
 def find_server(minimum: tuple[int, ...] = MINIMUM) -> str:
-    """The path of a nats-server: NATS_SERVER as it is, else the first that is at least `minimum`.
+    """The path of a nats-server: NATS_SERVER unchecked, else the first one that is at least `minimum`.
 
-    Looks at NATS_SERVER, PATH, the system's sbin folders and `.tools/`. NATS_SERVER is the user's word: it is not
-    compared with `minimum`, but it must run. Raises ServerNotFound with the places looked at.
+    Searches NATS_SERVER, PATH, the system's sbin folders and `.tools/`. NATS_SERVER is the user's decision, so it is
+    not compared with `minimum`, but it must run. Raises ServerNotFound with the places searched.
     """
     named = os.environ.get("NATS_SERVER")
     if named:

@@ -22,10 +22,10 @@ from typing import Literal
 
 from jsclient.threads import Thread
 
-Direction = Literal["up", "down", "both"]  #: up: client to server; down: server to client
-Tap = Callable[[int, Direction, bytes], None]  #: number of the connection (1, 2, ...), up or down, bytes
+Direction = Literal["up", "down", "both"]  #: "up" is from client to server, "down" from server to client
+Tap = Callable[[int, Direction, bytes], None]  #: gets the connection's number (1, 2, ...), "up" or "down", bytes
 
-#: Sockets are looked at in slices, so that a cut takes effect quickly also where nothing moves.
+#: Waits on sockets are sliced, so a cut takes effect quickly even without traffic.
 SLICE = 0.05
 CHUNK = 65536
 
@@ -34,15 +34,15 @@ class Flow:
     """The faults and counters of one direction, for all connections of a proxy. Guarded by the proxy's condition.
 
     Attributes:
-        bytes: forwarded so far
-        stalled: Whether nothing passes.
-        delay: seconds that every chunk is under way
-        rate: bytes per second; 0 is no limit
-        chunk: at most so many bytes are sent at once
-        cut_at: value of `bytes` at which the connection is cut
-        cut_reset: Whether that cut is an RST.
-        flips: value of `bytes` -> mask that this byte is XORed with
-        mutate: Changes every chunk; None leaves them as they are.
+        bytes: Number of bytes forwarded so far.
+        stalled: True while nothing passes.
+        delay: Seconds that every chunk is under way.
+        rate: Maximum of bytes per second; 0 means unlimited.
+        chunk: Maximum of bytes per send.
+        cut_at: Value of `bytes` at which the connection is cut.
+        cut_reset: True if that cut is an RST.
+        flips: Value of `bytes` -> mask that this byte is XORed with.
+        mutate: Changes every chunk; None leaves them unchanged.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _Link:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def end(self, reset: bool) -> None:
-        """Wake both pumps; the last one closes. shutdown comes before close: close alone wakes nobody in recv."""
+        """Wake both pumps; the last one closes. shutdown comes before close, which alone does not wake a recv."""
         if self.ending:
             return
         self.reset = reset
@@ -93,20 +93,20 @@ class _Link:
 
 
 class Proxy:
-    """Forwards `port` (chosen when 0) to `target_port`. Every fault acts on live and on later connections.
+    """Forwards `port` (0 chooses one) to `target_port`. Every fault acts on live and on later connections.
 
     Methods may be called from any thread. `up` and `down` are the two `Flow`s with their byte counters.
 
-    `target_host`: where the target is (127.0.0.1).
+    `target_host` is the host of the target (127.0.0.1).
 
     Attributes:
         target: Host and port behind it.
-        up: What goes to the server.
-        down: What goes to the client.
-        accepted: connections taken so far
-        cuts: connections cut on command so far
-        tap: called with every piece before it is sent on, on the proxy's threads
-        port: Where it listens.
+        up: The flow to the server.
+        down: The flow to the client.
+        accepted: Number of connections accepted so far.
+        cuts: Number of connections cut on command so far.
+        tap: A function that gets every piece before it is forwarded; it runs on the proxy's threads.
+        port: The port that it listens on.
         url: Its address.
 
     Options of several methods:
@@ -144,7 +144,7 @@ class Proxy:
         return flows[direction]
 
     def cut(self, *, reset: bool = False) -> int:
-        """Cut every live connection now (FIN, or RST); returns how many, when they are closed."""
+        """Cut every live connection now (FIN, or RST). Returns their number when they are closed."""
         with self._changed:
             links = list(self._links)
         for link in links:
@@ -163,40 +163,43 @@ class Proxy:
                 flow.cut_at, flow.cut_reset = flow.bytes + count, reset
 
     def stall(self, direction: Direction = "both") -> None:
-        """Forward nothing more: a network that lost its route, while both ends believe in the connection."""
+        """Stop forwarding, like a network that lost its route. Both ends still consider the connection alive."""
         with self._changed:
             for flow in self._flows(direction):
                 flow.stalled = True
 
     def half_open(self) -> int:
-        """Let every live connection go dead without a word, as behind a firewall that has forgotten it: nothing passes
-        any more, neither end is told, and it stays so. Later connections work. Returns how many there were."""
+        """Let every live connection go dead silently, as behind a firewall that has forgotten it.
+
+        All traffic on them stops for good, and neither end gets a notice. Later connections work. Returns the number of
+        dead connections.
+        """
         with self._changed:
             for link in self._links:
                 link.dead = True
             return len(self._links)
 
     def resume(self, direction: Direction = "both") -> None:
-        """End `stall()`; what was held back is forwarded."""
+        """End `stall()`, and forward the bytes that were held back."""
         with self._changed:
             for flow in self._flows(direction):
                 flow.stalled = False
             self._changed.notify_all()
 
     def delay(self, seconds: float, direction: Direction = "both") -> None:
-        """Let every chunk arrive so much later (0 ends it), as over a long line: many chunks are under way at once."""
+        """Let every chunk arrive `seconds` later (0 ends it), as over a long line with many chunks under way."""
         with self._changed:
             for flow in self._flows(direction):
                 flow.delay = seconds
 
     def throttle(self, bytes_per_second: float, direction: Direction = "both") -> None:
-        """Forward at most so many bytes per second (0 ends it)."""
+        """Forward at most `bytes_per_second` (0 ends it)."""
         with self._changed:
             for flow in self._flows(direction):
                 flow.rate = bytes_per_second
 
     def limit(self, chunk: int = CHUNK, direction: Direction = "both") -> None:
-        """Forward at most `chunk` bytes per send, so that the receiver sees small pieces."""
+        """Forward at most `chunk` bytes per send, so the receiver gets small pieces."""
         if chunk < 1:
             raise ValueError("a chunk holds at least one byte")
         with self._changed:
@@ -210,13 +213,13 @@ class Proxy:
                 flow.flips[flow.bytes + offset] = mask
 
     def mutate(self, change: Callable[[bytes], bytes] | None, direction: Direction = "down") -> None:
-        """Pass every chunk through `change` (None ends it): a man in the middle. It runs on the proxy's threads."""
+        """Pass every chunk through `change` (None ends it), as a man in the middle. It runs on the proxy's threads."""
         with self._changed:
             for flow in self._flows(direction):
                 flow.mutate = change
 
     def refuse(self) -> None:
-        """Take the port down: live connections are cut, new ones are refused until `accept()`."""
+        """Take the port down. This cuts live connections and refuses new ones until `accept()`."""
         with self._changed:
             self._refusing = True
         self._stop_accepting()
@@ -232,7 +235,7 @@ class Proxy:
         self.start()
 
     def heal(self) -> None:
-        """End every fault but a cut that happened, and connections that are half open."""
+        """End all faults, except cuts that have happened and connections that are half open."""
         with self._changed:
             for flow in self._flows("both"):
                 flow.stalled, flow.delay, flow.rate, flow.chunk = False, 0.0, 0.0, CHUNK
@@ -322,13 +325,13 @@ class Proxy:
                 link.close()
 
     def _drain(self, link: _Link, flow: Flow, sink: socket.socket, line: deque[tuple[float, bytes]]) -> None:
-        """The source has ended; what it sent before that is under way, and arrives."""
+        """The source has ended. Deliver the chunks that are still under way."""
         for due, data in line:
             if not self._pause(link, due - time.monotonic()) or not self._forward(link, flow, sink, data):
                 return
 
     def _wait_open(self, link: _Link, flow: Flow) -> bool:
-        """Wait while the direction is stalled, or the connection dead; False when it ends."""
+        """Wait while the direction is stalled, or the connection dead. False if the connection ends."""
         with self._changed:
             while (flow.stalled or link.dead) and not link.ending and not self._closed:
                 self._changed.wait(SLICE)
@@ -344,7 +347,7 @@ class Proxy:
         return True
 
     def _forward(self, link: _Link, flow: Flow, sink: socket.socket, data: bytes) -> bool:
-        """Send one received chunk with the faults of now; False when the connection ends here."""
+        """Send one received chunk with the current faults. False if the connection ends here."""
         if flow.mutate is not None:
             data = flow.mutate(data)
         view = memoryview(data)
@@ -365,7 +368,7 @@ class Proxy:
         return True
 
     def _next_piece(self, flow: Flow, view: memoryview) -> tuple[bytes, bool]:
-        """What to send now, counted and with its bytes flipped, and whether the connection is cut after it."""
+        """The piece to send now, counted and with its bytes flipped; and True if the connection is cut after it."""
         size = min(len(view), flow.chunk)
         if flow.rate:
             size = min(size, max(1, int(flow.rate * SLICE)))

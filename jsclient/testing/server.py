@@ -1,4 +1,4 @@
-"""A private nats-server process: own port, own store, gone when the test is over. Standard library only."""
+"""A private nats-server process with its own port and store, removed when the test is over. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from typing import IO, Any
 from jsclient.testing.find import find_server, server_version
 from jsclient.testing.wait import wait_until
 
-#: A server writes its ports file within about 50 ms; a loaded machine is given much more.
+#: A server writes its ports file within about 50 ms; a loaded machine gets much more time.
 START_TIMEOUT = 20.0
-#: SIGTERM ends a server within milliseconds; after this it is killed.
+#: SIGTERM ends a server within milliseconds; after these seconds it gets SIGKILL.
 STOP_TIMEOUT = 8.0
 
-#: A port that was free may be taken when the server listens on it: by a connection that goes out, or by the server
-#: itself, which asks for any port for its monitor first, and may be given the one that it had before a restart.
+#: Another socket may have a free port when the server wants to listen on it. That is an outgoing connection, or the
+#: server's own monitor: it gets any port first, possibly the one that the server had before a restart.
 START_TRIES = 3
 TAKEN = "address already in use"
 
 RELOAD_TIMEOUT = 20.0
 RELOADED = re.compile("Reloaded server configuration|Failed to reload")
 
-#: Strong references: a server that is only forgotten must still be found by leak checks and ended at exit.
+#: Strong references, so leak checks find a forgotten server, and it ends at exit.
 _running: set[NatsServer] = set()
 
 
 def running_servers() -> list[NatsServer]:
-    """The servers started by this process that still run: what a leak check looks at."""
+    """The servers started by this process that still run. Use it for leak checks."""
     return [server for server in list(_running) if server.running]
 
 
 class NatsServer:
     """One nats-server on 127.0.0.1, started by `start()` or `with`.
 
-    `config` is text of a configuration file and is merged with what the arguments ask for; `port=-1` lets the server
-    choose (a restart keeps what it chose). Without `store_dir` the store is a temporary folder that `stop()` keeps,
-    so that `start()` finds its data again, and that `close()` and the end of `with` remove. Not thread-safe.
+    `config` is the text of a configuration file, which is merged with the settings of the other arguments. `port=-1`
+    lets the server choose a port, which a restart keeps. Without `store_dir` the store is a temporary folder. `stop()`
+    keeps it, so `start()` finds its data again; `close()` and the end of `with` remove it. Not thread-safe.
 
-    `jetstream=False`: without JetStream. `args` are added to the command line. `name` is the server's name.
+    `jetstream=False` switches JetStream off. `args` are added to the command line. `name` is the server's name.
 
     Attributes:
         binary: The program.
         config: The configuration as given.
-        jetstream: Whether it has JetStream.
-        args: Added to the command line.
+        jetstream: True if it has JetStream.
+        args: Arguments added to the command line.
         name: Its name.
         host: 127.0.0.1.
         url: Its address, once it runs.
@@ -98,9 +98,9 @@ class NatsServer:
     # --- life -------------------------------------------------------------------------------------------
 
     def start(self) -> NatsServer:
-        """Start the process and return when it accepts connections; RuntimeError with its log when it does not.
+        """Start the process and return when it accepts connections. Raises RuntimeError with its log if it does not.
 
-        A server that finds its port taken is started again, three times in all.
+        If its port is in use, the server is started again, three times in all.
         """
         tries = 1
         while True:
@@ -120,7 +120,7 @@ class NatsServer:
         ports.mkdir()
         self._write_config(folder)
         self._log = (folder / "server.log").open("ab")
-        # Its own session: Ctrl-C in a terminal must not end the server under a test that handles the interrupt.
+        # Its own session, because Ctrl-C in a terminal must not end the server under a test that handles the interrupt.
         self._process = subprocess.Popen(
             self._command(folder), stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
         )
@@ -139,7 +139,7 @@ class NatsServer:
         return self._folder
 
     def _write_config(self, folder: Path) -> None:
-        # The name is not given with -n: a reload of the configuration refuses a name that only the flag had.
+        # Do not pass the name with -n: a reload of the configuration refuses a name that only the flag had.
         name = f'server_name: "{self.name}"\n' if self.name else ""
         (folder / "server.conf").write_text(name + self.config)
 
@@ -167,7 +167,7 @@ class NatsServer:
         self.websocket_url = ports.get("websocket", [""])[0]
 
     def stop(self) -> None:
-        """End it with SIGTERM, with SIGKILL when that takes too long. The store stays; ports and store are kept."""
+        """End it with SIGTERM, or with SIGKILL if that takes too long. It keeps its store and ports."""
         process = self._process
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGCONT)  # a paused process does not see SIGTERM
@@ -179,7 +179,8 @@ class NatsServer:
         self._reap()
 
     def kill(self) -> None:
-        """SIGKILL: the crash of a machine as far as the process can show it. The store stays as it is."""
+        """End it with SIGKILL, which simulates the crash of a machine as far as a process can. The store stays
+        unchanged."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
         self._reap()
@@ -194,14 +195,14 @@ class NatsServer:
             self._log = None
 
     def restart(self) -> NatsServer:
-        """Stop (when it runs) and start again on the same port and the same store."""
+        """Stop it (if it runs) and start it again on the same port and the same store."""
         self.stop()
         return self.start()
 
     def close(self) -> None:
-        """End it and remove the temporary files (a `store_dir` of the caller is left alone)."""
+        """End it and remove the temporary files. A `store_dir` of the caller stays."""
         if self._store is None:
-            self.kill()  # nobody will read that store: SIGTERM takes 0.1 to 0.7 s longer to write it
+            self.kill()  # nothing reads that store again, and SIGTERM takes 0.1 to 0.7 s longer to write it
         else:
             self.stop()
         if self._folder is not None:
@@ -219,29 +220,29 @@ class NatsServer:
     # --- faults and settings ----------------------------------------------------------------------------
 
     def signal(self, number: int) -> None:
-        """Send a signal to the running process; RuntimeError when it does not run."""
+        """Send a signal to the running process. Raises RuntimeError if it does not run."""
         if self._process is None or self._process.poll() is not None:
             raise RuntimeError("the nats-server does not run: `start()` it first")
         self._process.send_signal(number)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing. Returns when it stands still."""
+        """Stop it with SIGSTOP. It keeps its connections and answers nothing. Returns when it has stopped."""
         self.signal(signal.SIGSTOP)
         if hasattr(os, "waitid"):  # not on macOS before Python 3.13
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """SIGCONT after `pause()`."""
+        """Continue it with SIGCONT after `pause()`."""
         self.signal(signal.SIGCONT)
 
     def lame_duck(self) -> None:
-        """SIGUSR2: lame-duck mode. The server wants `lame_duck_duration` of at least 30 s in its config."""
+        """Start lame duck mode with SIGUSR2. The server needs `lame_duck_duration` of at least 30 s in its config."""
         self.signal(signal.SIGUSR2)
 
     def reload(self, config: str) -> None:
-        """Replace the configuration and SIGHUP; returns when the server has logged that it took it.
+        """Replace the configuration and send SIGHUP. Returns when the server has logged that it uses it.
 
-        RuntimeError with what it logged when it did not (some settings cannot be reloaded).
+        Raises RuntimeError with the log if the server rejects it (some settings cannot be reloaded).
         """
         before = len(self.log_text())
         self.config = config
@@ -262,7 +263,7 @@ class NatsServer:
 
     @property
     def pid(self) -> int:
-        """The process id; RuntimeError when it does not run."""
+        """The process id. Raises RuntimeError if it does not run."""
         if self._process is None:
             raise RuntimeError("the nats-server does not run: `start()` it first")
         return self._process.pid

@@ -11,14 +11,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: How often a condition is looked at: far below what a person notices, far above what burns a core.
+#: Seconds between two checks of a condition: short enough for people, and long enough to keep cores idle.
 POLL = 0.005
 
 
 def wait_until(predicate: Callable[[], T | None], timeout: float = 10.0, message: str = "") -> T:
-    """Poll `predicate` until it returns something true, and return that; TimeoutError after `timeout` seconds.
+    """Poll `predicate` until it returns something true, and return that. Raises TimeoutError after `timeout` seconds.
 
-    `message`: what was waited for, for the text of the error.
+    `message` describes the condition in the text of the error.
     """
     end = time.monotonic() + timeout
     while True:
@@ -33,12 +33,12 @@ def wait_until(predicate: Callable[[], T | None], timeout: float = 10.0, message
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that was free a moment ago. Prefer port=-1 (the server chooses) wherever that is possible.
+    """A TCP port that was free a moment ago. Prefer port=-1 (the server chooses) if that is possible.
 
-    It lies below those that systems give to outgoing connections, if one is free there: a server that is down for a
-    while finds it free again.
+    If possible, it lies below the ports that systems use for outgoing connections. So a server that is down for a while
+    finds it free again.
 
-    `host`: the address it is for.
+    `host` is the address to use it on.
     """
     for quiet in random.sample(range(15_000, 32_000), 50):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -1,8 +1,8 @@
 """A pytest plugin: `nats_server`, `jetstream`, `nats_cluster` and `fault_proxy` as fixtures.
 
-Installed as the module `pytest_jsclient` and found by pytest through its entry point. It imports nothing of jsclient
-until a test asks for a fixture: a test run that does not use it pays nothing, and coverage sees every import.
-What the options mean is in the chapter on testing, jsclient/testing/README.md.
+It is installed as the module `pytest_jsclient`, and pytest finds it through its entry point. It imports nothing of
+jsclient until a test asks for a fixture. So a test run without it pays nothing, and coverage measures every import. The
+chapter on testing, jsclient/testing/README.md, explains the options.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def setting(config: pytest.Config, name: str) -> str:
-    """The command line's word, else the ini file's, else ""."""
+    """The value from the command line, else from the ini file, else ""."""
     given = config.getoption(f"--{name}")
     return str(given if given is not None else config.getini(name.replace("-", "_")))
 
 
 def server_scope(fixture_name: str, config: pytest.Config) -> Any:
-    """An external server and a container are there for the whole session; private ones as `nats-scope` says."""
+    """The scope of a server. External servers and containers last for the session, private ones follow `nats-scope`."""
     if fixture_name == "nats_server" and (setting(config, "nats-url") or setting(config, "nats-container")):
         return "session"
     scope = setting(config, "nats-scope") or "function"
@@ -88,8 +88,8 @@ def nats_server(request: pytest.FixtureRequest) -> Iterator[NatsServer | Externa
 def jetstream(nats_server: NatsServer | ExternalServer) -> Iterator[JetStream]:
     """A JetStream on a connection of this test; `jetstream.nc` is the connection.
 
-    The streams that the test made are deleted when it ends, where the server outlives it. Those of an external server
-    (`--nats-url`) are left alone: they may belong to somebody else.
+    If the server outlives the test, the streams that the test made are deleted when it ends. Streams of an external
+    server (`--nats-url`) stay, because they may belong to someone else.
     """
     import jsclient
     from jsclient.jetstream import JetStream
