@@ -1,4 +1,4 @@
-"""NATS and JetStream for Python code that blocks: threads, no event loop.
+"""A synchronous NATS and JetStream client for Python: threads, no event loop.
 
     with jsclient.connect("nats://127.0.0.1:4222") as nc:
         nc.publish("greet.joe", b"hello")
@@ -32,7 +32,7 @@ from jsclient.subscription import Subscription
 
 __version__ = VERSION
 
-_warn_about_no_gil()  # behind all imports: an extension module may have switched it on again
+_warn_about_no_gil()  # after all imports, because an extension module may have switched it on again
 
 __all__ = [
     "CallbacksDict",
@@ -70,8 +70,9 @@ def connect(
 ) -> Connection:
     """Connect and return the Connection; use it in a `with` block.
 
-    `servers` is a URL, several (a sequence or with commas), or ConnectOptions; `options` are the fields of
-    ConnectOptions. Raises ConnectFailed, NotANatsServer, TlsError, AuthError or ConfigError; Ctrl-C abandons it.
+    `servers` is a URL, several URLs (a sequence or a comma-separated string), or ConnectOptions. `options` are the
+    fields of ConnectOptions. Raises ConnectFailed, NotANatsServer, TlsError, AuthError or ConfigError. Ctrl-C aborts
+    the attempt.
     """
     if isinstance(servers, ConnectOptions):
         if options:
@@ -86,5 +87,5 @@ def connect(
 
 @arguments
 def empty_payload(message: Msg) -> bool:
-    """The usual sentinel of `request_many`: an empty message ends the replies."""
+    """The usual sentinel of `request_many`, for replies that end with an empty message."""
     return not message.data

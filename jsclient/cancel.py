@@ -1,4 +1,4 @@
-"""A token that ends calls which wait, without closing the connection."""
+"""A token that ends waiting calls without closing the connection."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from jsclient import errors
 class Cancel:
     """Ends waits from another thread or a signal handler: `consumer.fetch(10, cancel=token)`, then `token.cancel()`.
 
-    One token may be given to many calls at once; those that wait raise Cancelled, and so does every later one with it.
-    It cannot be used again: make a new one.
+    You can give one token to many calls. After `cancel()`, waiting calls raise Cancelled, and so does every later call
+    with the token. You cannot reset a token, so make a new one.
     """
 
     __slots__ = ("__weakref__", "_cancelled", "_wakes")
 
     def __init__(self) -> None:
         self._cancelled = False
-        self._wakes: dict[object, Callable[[], Any]] = {}  # of calls that wait; each step with it is one call into C
+        self._wakes: dict[object, Callable[[], Any]] = {}  # of waiting calls; each step with it is one call into C
 
     def cancel(self) -> None:
-        """End all calls that have this token. Takes no lock, waits for nothing, and may be called more than once."""
-        self._cancelled = True  # first: a thread that enters a wait looks at it afterwards
+        """End all calls that have this token. It takes no lock, does not wait, and may be called more than once."""
+        self._cancelled = True  # first: a thread that enters a wait checks it afterwards
         for wake in list(self._wakes.values()):
             wake()
 
@@ -39,11 +39,11 @@ class Cancel:
             raise self.error()
 
     def error(self) -> errors.Cancelled:
-        """The exception with which calls end that were given this token."""
+        """The exception that calls with this token raise."""
         return errors.Cancelled("the call was cancelled by its token")
 
     def enter(self, key: object, wake: Callable[[], Any]) -> None:
-        """For layers: `cancel` calls `wake` from now on; at once, if it has been called already."""
+        """For layers: `cancel` calls `wake` from now on; if it was called before, `wake` runs immediately."""
         self._wakes[key] = wake
         if self._cancelled:
             wake()
@@ -54,7 +54,7 @@ class Cancel:
 
     @contextmanager
     def ends(self, wake: Callable[[], Any]) -> Iterator[None]:
-        """For layers: `wake` ends what the block waits for."""
+        """For layers: `wake` ends the wait in the block."""
         key = object()
         try:
             self.enter(key, wake)

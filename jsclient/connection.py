@@ -1,4 +1,4 @@
-"""The Connection: what an application does with one session to a NATS system, from any number of threads."""
+"""The Connection: one session with a NATS system, for any number of threads of an application."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ hints.wanted(globals(), "Codec", "JetStream", "JetStreamDict")
 class Connection:
     """One session with a NATS system that outlives its links. Thread-safe; made by `jsclient.connect`.
 
-    Leaving its `with` block drains nothing but sends what is buffered and closes; one of `jsclient.shared` stays open.
-    It cannot be pickled, and in a forked child every call but `close` raises ForkedConnection.
+    The end of its `with` block sends buffered data and closes it, without a drain. A connection of `jsclient.shared`
+    stays open. It cannot be pickled, and in a forked child every call but `close` raises ForkedConnection.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -69,12 +69,12 @@ class Connection:
         set_callbacks: see `CallbacksDict`.
     """
 
-    # All that it does is done by its engine. Only what costs as much as the call of another function, `publish`,
-    # stands here as well.
+    # The engine does all the work. Only the code of `publish` is here as well, because the call of another function
+    # would be a large part of its cost.
 
     def __init__(self, options: ConnectOptions) -> None:
         self._engine = Engine(options, self)
-        self._shared = False  # with others of this process: the end of a block does not close it
+        self._shared = False  # with other users in this process: the end of a `with` block does not close it
         if options.instrumentation is not None:
             self.publish = sending(options.instrumentation, "publish", self.publish)  # type: ignore[method-assign]
             self._respond = self._publish_answer  # type: ignore[method-assign]
@@ -83,23 +83,24 @@ class Connection:
 
     @arguments
     def close(self, wait: bool = True) -> None:
-        """Send what is buffered (at most 2 s), then end everything; blocked calls get ConnectionClosed. Idempotent.
+        """Send buffered data (at most 2 s), then end everything; blocked calls raise ConnectionClosed. Idempotent.
 
-        `wait=False` only asks for it and returns at once: safe in signal handlers and `__del__`.
+        `wait=False` only requests the close and returns immediately, which is safe in signal handlers and `__del__`.
         """
         self._engine.close(wait)
 
     @arguments
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
-        """Stop receiving, let the application finish what it has, send what is buffered, close.
+        """Stop receiving, let the application finish its messages, send buffered data, and close.
 
-        Subscriptions, `consume` and services finish what they have received, a WorkerPool finishes what it handles
-        and gives back the rest, iterators give back what the application does not come for; messages of `publish_async`
-        are acknowledged. 30 seconds by default (`drain_timeout`); then, and when the link is lost and what is buffered
-        cannot be sent, DrainTimeout, after closing all the same. `wait=False` only asks for it: safe in signal
-        handlers; in a handler or callback it is never waited for, because it waits for that handler.
-        Of a pull consumer with ack policy none it waits, up to 5 s, for all that was asked for (`drain` of iterators).
-        A push consumer with ack policy none loses what the server is about to send.
+        Subscriptions, `consume` and services finish the messages they have received. A WorkerPool finishes its messages
+        in progress and returns the rest to the server; iterators return the messages that the application does not
+        fetch. Messages of `publish_async` are acknowledged. With ack policy none, it waits up to 5 s for the messages
+        that a pull has requested (see `drain` of iterators). A push consumer loses messages not sent to it yet.
+
+        Raises DrainTimeout after `timeout`, by default 30 seconds (`drain_timeout`), or if the link is lost with unsent
+        data; it closes even then. `wait=False` only requests the drain, which is safe in signal handlers. In a handler
+        or callback it never waits, because the drain waits for that handler.
         """
         self._engine.shutdown.drain(timeout, wait)
 
@@ -110,7 +111,7 @@ class Connection:
         if not self._shared or self.closed:  # a forked child is here, too
             self._engine.close()
         elif self.is_connected:
-            with contextlib.suppress(errors.JsClientError):  # what is not sent stays buffered
+            with contextlib.suppress(errors.JsClientError):  # unsent data stays buffered
                 self._engine.requests.rtt(CLOSE_FLUSH)
 
     def __del__(self) -> None:
@@ -129,10 +130,11 @@ class Connection:
     def publish(
         self, subject: str, payload: Payload = b"", *, reply: str = "", headers: HeadersLike | None = None
     ) -> None:
-        """Publish; leaves with others within about two milliseconds (`flush` waits for the server to have read it).
+        """Publish a message. It leaves together with others within about two milliseconds.
 
-        At most once: what is on its way when a link breaks may be lost. While disconnected up to `pending_buffer`
-        bytes are kept; for a server that takes too little it waits up to `write_timeout`. Then BufferFull: nothing of
+        Call `flush` to wait until the server has read it. Delivery is at most once: a message on its way may be lost
+        when a link breaks. While disconnected, the client buffers up to `pending_buffer` bytes. If the server reads too
+        slowly, the call waits up to `write_timeout` seconds. Beyond these limits it raises BufferFull, and nothing of
         the message is sent. Raises InvalidSubject, InvalidHeader, PayloadTooLarge before sending.
 
         `reply`: a subject for answers; by default none.
@@ -141,12 +143,12 @@ class Connection:
         if engine.draining:
             engine.check_draining()
         if reply or payload.__class__ is not bytes:
-            if isinstance(reply, bytes):  # the engine takes such unchecked
+            if isinstance(reply, bytes):  # the engine does not check bytes
                 raise errors.InvalidSubject("reply is a str, not bytes")
             frame: Frame = engine.encode(subject, payload, reply, headers and checks.headers(headers))
         else:
             encoder = engine.encoder
-            # `encode` once more for the usual cases: its call and its questions are a tenth of what a publish costs.
+            # A copy of `encode` for the usual cases: its call and its checks are a tenth of the cost of a publish.
             try:
                 start = encoder.starts[subject]
             except (KeyError, TypeError):  # new, or no str at all
@@ -174,8 +176,8 @@ class Connection:
         engine.messages_out += 1
 
     def _respond(self, message: Msg, payload: Payload, headers: HeadersLike | None) -> None:
-        """For `Msg.respond`. The reply subject came over the wire: one without wildcards needs no check, and each is
-        another one, which is not worth remembering."""
+        """For `Msg.respond`. The reply subject came over the wire, so without wildcards it needs no check. Each is
+        different, so it is not worth remembering."""
         reply, engine = message.raw_reply or b"", self._engine
         plain = payload.__class__ is bytes and not headers and len(payload) < LARGE_PAYLOAD
         fits = len(payload) <= engine.encoder.max_payload and len(reply) <= NAMES_ROOM
@@ -192,13 +194,14 @@ class Connection:
     def flush(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> None:
         """Wait until the server has read everything sent so far. Waits for a reconnect within its time.
 
-        5 seconds by default. Raises FlushTimeout, ConnectionLost if the link went down meanwhile, ConnectionClosed.
+        `timeout` is 5 seconds by default. Raises FlushTimeout, ConnectionClosed, or ConnectionLost if the link went
+        down meanwhile.
         """
         self._engine.requests.rtt(timeout, cancel=cancel)
 
     @arguments
     def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
-        """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
+        """Seconds from a PING to its PONG, after everything sent before it. Raises the same errors as `flush`."""
         return self._engine.requests.rtt(timeout, cancel=cancel)
 
     # --- JetStream --------------------------------------------------------------------------------------
@@ -212,9 +215,9 @@ class Connection:
     def jetstream(self, *, codec: Codec | None = None, **options: Unpack[JetStreamDict]) -> JetStream[Any]:
         """JetStream of this connection's account, of a `domain` or an `api_prefix`; see JetStream for the options.
 
-        Costs nothing to make; the same as `JetStream(nc, **options)`. With a `codec` it publishes and reads values.
+        It costs nothing, and is the same as `JetStream(nc, **options)`. With a `codec` it publishes and reads values.
         """
-        # The connection knows nothing of what is built on it, so the import is made when somebody asks for it.
+        # The connection does not depend on the layers above it, so this import waits for the first call.
         return import_module("jsclient.jetstream").JetStream(self, codec=codec, **options)  # type: ignore[no-any-return]
 
     # --- requests ---------------------------------------------------------------------------------------
@@ -228,11 +231,11 @@ class Connection:
         headers: HeadersLike | None = None,
         cancel: Cancel | None = None,
     ) -> Msg:
-        """Publish with a reply inbox and wait for one reply: 5 seconds by default (`request_timeout`).
+        """Publish with a reply inbox and wait for one reply, by default 5 seconds (`request_timeout`).
 
-        Raises NoResponders at once when nobody listens, RequestTimeout, PermissionViolation, ConnectionLost when
-        the link went down after sending (it may have been handled), ConnectionClosed, Cancelled by its `cancel`
-        token.
+        Raises NoResponders immediately if there is no subscriber. Raises ConnectionLost if the link went down after
+        sending; the request may have been handled then. Other errors are RequestTimeout, PermissionViolation,
+        ConnectionClosed, and Cancelled by its `cancel` token.
         """
         if headers is not None:
             headers = checks.headers(headers)
@@ -252,12 +255,12 @@ class Connection:
         headers: HeadersLike | None = None,
         cancel: Cancel | None = None,
     ) -> Iterator[Msg]:
-        """One request, many replies (ADR-47), as they come.
+        """One request, many replies (ADR-47), as they arrive.
 
-        Ends after `max_messages`, when `stall` seconds pass after a reply without another one, when `sentinel`
-        returns True for a reply (that one is not delivered; `jsclient.empty_payload` is the usual one), or after
-        the total `timeout` (5 s). Raises NoResponders if nobody listens, Cancelled by its `cancel` token; no reply at
-        all is an empty iteration.
+        It ends after `max_messages`, or after the total `timeout` (5 s by default). It also ends when `stall` seconds
+        pass after a reply without another one, or when `sentinel` returns True for a reply. That reply is not
+        delivered; `jsclient.empty_payload` is the usual sentinel. Raises NoResponders if there is no subscriber, and
+        Cancelled by its `cancel` token. If no reply arrives, the iteration is empty.
         """
         if cancel is not None:
             check_cancel(cancel)
@@ -274,7 +277,7 @@ class Connection:
         return _holding(self, replies)
 
     def new_inbox(self) -> str:
-        """A subject that nobody else can guess, for replies."""
+        """A subject for replies that no one else can guess."""
         return self._engine.new_inbox()
 
     # --- subscribing ------------------------------------------------------------------------------------
@@ -293,12 +296,11 @@ class Connection:
     ) -> Subscription:
         """Subscribe to a subject, `*` and `>` allowed; members of one `queue` group share the messages.
 
-        With a callback, messages go to it one after another, on threads that the callbacks of the connection share:
-        there are as many as callbacks that block. Two messages of a subscription may come on different threads;
-        `thread="own"` gives it one for all its life, for what is bound to a thread (database handles,
-        `threading.local`). What it raises goes to `on_error`. Otherwise iterate, or call `next`. `max_messages` ends
-        it after that many. Permission errors reach the subscription (`next` raises PermissionViolation) and
-        `on_error`.
+        Iterate, call `next`, or give a callback, which gets one message at a time. The callbacks of the connection
+        share threads, as many as there are callbacks that block, so two messages may come on different threads.
+        `thread="own"` gives the subscription its own thread, for data bound to a thread (database handles,
+        `threading.local`). Exceptions of the callback go to `on_error`. `max_messages` ends the subscription after that
+        number. Permission errors go to `on_error`, and `next` raises PermissionViolation.
         """
         engine = self._engine
         engine.check_takes()
@@ -323,10 +325,11 @@ class Connection:
 
     @arguments
     def barrier(self, call: Callable[[], Any] | None = None, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the callbacks of subscriptions, also ended ones, have handled every message that has come so far.
+        """Wait until the callbacks of subscriptions, also ended ones, have handled every message received so far.
 
-        30 seconds by default; then TimedOut, and Reentered in such a callback, which would wait for itself. With `call`
-        it does not wait: that is called on the events thread then. After `flush` it covers what the server had sent.
+        Raises TimedOut after `timeout`, by default 30 seconds, and Reentered in such a callback, which would wait for
+        itself. With `call` it does not wait, but runs `call` on the events thread once the callbacks are done. After
+        `flush` it covers all messages that the server had sent.
         """
         handlers.check(call, "call")
         barrier(self._engine, call, Deadline.of(timeout, BARRIER_TIMEOUT))
@@ -334,7 +337,7 @@ class Connection:
     # --- its servers ------------------------------------------------------------------------------------
 
     def force_reconnect(self) -> None:
-        """Leave the present server and dial again, as after a link loss."""
+        """Leave the current server and connect again, as after a link loss."""
         self._engine.check_usable()
         self._engine.session.force_reconnect()
 
@@ -350,12 +353,12 @@ class Connection:
 
     @property
     def discovered_servers(self) -> list[str]:
-        """Those of the pool that the cluster has named."""
+        """The URLs in the pool that the cluster has named."""
         return [server.url for server in self._engine.session.pool.servers() if not server.explicit]
 
     @property
     def connected_url(self) -> str:
-        """The server we are connected to, without user information; "" when there is none."""
+        """The URL of the connected server, without user information; "" when there is none."""
         return self._engine.connected_url
 
     @property
@@ -365,31 +368,31 @@ class Connection:
 
     @property
     def client_id(self) -> int:
-        """The number that the server has given to the present link."""
+        """The number that the server has given to the current link."""
         return self._engine.session.info.client_id
 
     @property
     def max_payload(self) -> int:
-        """Bytes that headers and payload of a message may have; the server may change it at any time."""
+        """Most bytes for headers and payload of a message; the server may change it at any time."""
         return self._engine.encoder.max_payload
 
-    # --- being told -------------------------------------------------------------------------------------
+    # --- events and callbacks ---------------------------------------------------------------------------
 
     def events(self) -> ConnectionEvents:
-        """What happens to the connection from now on, to be iterated: see ConnectionEvents. Beside the callbacks."""
+        """The events of the connection from now on, to iterate over: see ConnectionEvents. Callbacks get them, too."""
         self._engine.check_usable()
         events = self._engine.events.open_events(self)
         try:
-            self._engine.check_usable()  # once more: what was closed just before has told its end already
+            self._engine.check_usable()  # again: a connection closed just before has already reported its end
         except errors.JsClientError:
             events.close()
             raise
         return events
 
     def set_callbacks(self, **callbacks: Unpack[CallbacksDict]) -> None:
-        """Replace these callbacks of the options from now on; None takes one away.
+        """Replace these callbacks of the options from now on; None removes one.
 
-        Those of events that have been told already are not called for them. Raises ConfigError for other names.
+        Events reported before do not reach the new callbacks. Raises ConfigError for other names.
         """
         self._engine.events.set_callbacks(callbacks)  # type: ignore[arg-type]
 
@@ -397,22 +400,22 @@ class Connection:
 
     @property
     def options(self) -> ConnectOptions:
-        """What it was made with."""
+        """The options of this connection."""
         return self._engine.options
 
     @property
     def state(self) -> ConnectionState:
-        """Where it is in its life."""
+        """The state of the connection."""
         return self._engine.session.state
 
     @property
     def is_connected(self) -> bool:
-        """True while a link stands; without one calls wait for the next, within their timeouts."""
+        """True while a link is up. Without one, calls wait for the next, within their timeouts."""
         return self._engine.is_connected
 
     @property
     def is_draining(self) -> bool:
-        """True from the beginning of `drain` on."""
+        """True once `drain` has begun."""
         return self._engine.draining
 
     @property
@@ -422,7 +425,7 @@ class Connection:
 
     @property
     def link(self) -> LinkInfo | None:
-        """The link that stands now: addresses of both ends, TLS; None when there is none."""
+        """The current link with the addresses of both ends and TLS; None when there is none."""
         return self._engine.link_info
 
     @property
@@ -435,7 +438,7 @@ class Connection:
         return self._engine.stats()
 
     def health(self) -> Health:
-        """What a probe wants to know."""
+        """The data for a health probe."""
         return self._engine.health()
 
 
@@ -443,19 +446,19 @@ hints.given(Connection)
 
 
 def _holding(_: Connection, replies: Iterator[Msg]) -> Iterator[Msg]:
-    """The same, and the connection stays as long as somebody takes from it."""
+    """The same replies, and the connection stays alive as long as the iterator is in use."""
     yield from replies
 
 
 def another(engine: Engine) -> Connection:
-    """One more for an engine whose Connection is collected."""
+    """Another Connection for an engine whose Connection was collected."""
     made = Connection.__new__(Connection)
     made._engine, made._shared = engine, False
     return made
 
 
 def engine_of(connection: Connection) -> Engine:
-    """What the layers above use of a connection beside its public face. Not part of the API."""
+    """The engine of a connection, which the layers above use in addition to the public methods. Not part of the API."""
     return connection._engine
 
 

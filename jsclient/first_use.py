@@ -1,8 +1,9 @@
-"""One thread at a time shows msgspec a class that it does not know yet.
+"""Lets only one thread at a time introduce a new class to msgspec.
 
-msgspec stores what it knows of a class before it has looked at the fields, and looks at these in Python code, where
-threads change places. A thread that decodes the class meanwhile reads a null pointer: the process dies of signal 11
-without a word (msgspec 0.22.0; within seconds when eight threads begin with the same class).
+msgspec stores its data about a class before it has read the fields. It reads the fields in Python code, where the
+interpreter can switch threads. A thread that decodes the class meanwhile reads a null pointer, and the process dies of
+signal 11 without a message. This happens with msgspec 0.22.0, within seconds when eight threads begin with the same
+class.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _lock = waiting.new_lock()  # for all classes: two may have a third one in commo
 
 
 def prepared(kind: K) -> K:
-    """The same class, or other type, of which msgspec has looked at all fields. Raises what msgspec does when it is
-    none that it takes."""
+    """The same class or other type, after msgspec has read all its fields. If msgspec does not support it, raises the
+    error of msgspec."""
     if kind not in _known:
         with _lock:
             msgspec.json.Decoder(kind)
@@ -30,6 +31,6 @@ def prepared(kind: K) -> K:
 
 
 def decoder(module: Any, kind: Any) -> Any:
-    """`module.Decoder(kind)`, made while no other thread makes one; also for types that cannot be hashed."""
+    """`module.Decoder(kind)`, made while no other thread makes one; also for unhashable types."""
     with _lock:
         return module.Decoder(kind)

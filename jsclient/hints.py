@@ -1,9 +1,9 @@
-"""What `typing.get_type_hints` needs beside what a module imports when it runs.
+"""Supplies names for `typing.get_type_hints` that a module does not import at run time.
 
-Annotations are text until somebody asks for them; then their names are looked up in the module. Some cannot be imported
-there, because the import would go in a circle, or would load what most programs do not use: a Stream makes Consumers, a
-Consumer knows its JetStream. Such a module says which names it wants, and gets them when the module that has them is
-loaded.
+Annotations are strings until code evaluates them; then Python looks up their names in the module. The module cannot
+import some of them. The import would be circular (a Stream makes Consumers, a Consumer knows its JetStream), or would
+load code that most programs do not use. Such a module declares the names it wants. It gets them when the module that
+defines them is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ elif sys.version_info >= (3, 11):
 else:
 
     class Unpack:
-        """Python 3.10 does not have it: here `Unpack[Options]` is Options."""
+        """For Python 3.10, which does not have it: here `Unpack[Options]` is Options."""
 
         def __class_getitem__(cls, options: Any) -> Any:
             return options
@@ -31,7 +31,7 @@ _wanted: dict[str, list[dict[str, Any]]] = {}
 
 
 def wanted(module: dict[str, Any], *names: str) -> None:
-    """The `globals()` of a module, and what its annotations name and it does not import."""
+    """Register the `globals()` of a module, and the names in its annotations that it does not import."""
     for name in names:
         if name in _known:
             module.setdefault(name, _known[name])
@@ -40,7 +40,7 @@ def wanted(module: dict[str, Any], *names: str) -> None:
 
 
 def given(*classes: type) -> None:
-    """Classes that other modules want."""
+    """Supply classes that other modules want."""
     for one in classes:
         _known[one.__name__] = one
         for module in _wanted.pop(one.__name__, ()):

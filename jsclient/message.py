@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
 
 Payload: TypeAlias = bytes | bytearray | memoryview | str
-"""What every publish takes: text goes out as UTF-8, a bytearray or memoryview as it is at that moment."""
+"""The payload types of every publish. A str is sent as UTF-8, a bytearray or memoryview with its current contents."""
 
 HeadersLike = Mapping[str, str | Iterable[str]] | protocol.Headers
 
@@ -29,10 +29,10 @@ def headers_of(block: bytes | None) -> protocol.Headers:
 class Msg(protocol.Msg, gc=False):
     """One message: `subject`, `reply` ("" when none), `data`, `headers` (empty when none), `status`.
 
-    Decoded only when asked; immutable in practice; may be used from any thread.
+    It decodes its fields at each access. It is immutable in practice, and you can use it from any thread.
 
     Attributes:
-        connection: The connection on which it came: `respond` publishes there.
+        connection: The connection that received it, on which `respond` publishes.
 
     It also has the fields of `Msg`.
     """

@@ -1,7 +1,7 @@
 """Identifiers: NUIDs for names, unguessable ids for inboxes, unguessable tokens for replies.
 
-Everything here is safe to call from any thread and from a signal handler (no lock is taken), and
-starts anew in a forked child, so that parent and child never produce the same id.
+All functions here are safe to call from any thread and from a signal handler, because they take no lock. A forked child
+starts with new random values, so parent and child never produce the same id.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PREFIX_LENGTH: Final = 12
 SEQUENCE_LENGTH: Final = 10
 NUID_LENGTH: Final = PREFIX_LENGTH + SEQUENCE_LENGTH
 TOKEN_LENGTH: Final = 12
-"""Characters of a reply token, 6 random bits each. A client that sees one reply subject has its prefix; to forge the
-reply to another request it would have to hit one of a few thousand tokens among 2^72 while they wait."""
+"""Characters of a reply token, 6 random bits each. A client that sees one reply subject has its prefix. To forge the
+reply to another request, it would have to hit one of a few thousand waiting tokens among 2^72."""
 
 TOKENS_AT_ONCE: Final = 1024
-"""Tokens made from one read of the system's random source. One by one it would cost a system call for every request,
-and let go of the interpreter in it; in bulk a token costs what formatting a counter does."""
+"""Tokens made from one read of the system's random source. Single reads would cost a system call for every request,
+which also releases the interpreter lock. In bulk a token costs as much as formatting a counter."""
 
 INBOX_LENGTH: Final = 22  # 62^22 is more than 2^130: an inbox must not be guessable (reliability X15)
 
@@ -90,7 +90,7 @@ def _draw() -> tuple[bytes, ...]:
 
 
 def new_token() -> bytes:
-    """12 random characters that nobody else can guess: the last token of one reply subject, to be used once."""
+    """12 random characters that no one else can guess. Use them once, as the last token of one reply subject."""
     while True:
         try:
             return _tokens.pop()
@@ -99,12 +99,13 @@ def new_token() -> bytes:
 
 
 def tokens() -> Iterator[bytes]:
-    """The same without end, for one thread that needs many: a third of the price. Not to be used in a forked child."""
+    """An endless iterator of the same, for one thread that needs many: it costs a third. Do not use it in a forked
+    child."""
     return itertools.chain.from_iterable(iter(_draw, ()))
 
 
 def inbox_id() -> str:
-    """22 base-62 characters from the system's random source (130 bits): nobody else can guess it."""
+    """22 base-62 characters from the system's random source (130 bits), which no one else can guess."""
     return _encode(secrets.randbelow(BASE**INBOX_LENGTH), INBOX_LENGTH)
 
 

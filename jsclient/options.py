@@ -1,7 +1,7 @@
 """The options of a connection: one frozen, picklable object, and every default with its reason.
 
-A pickled ConnectOptions carries its secrets by design (that is how they reach Spark executors). `env:NAME` values
-and callables keep them out of the pickle.
+A pickled ConnectOptions carries its secrets by design, because Spark executors get them this way. `env:NAME` values and
+callables keep them out of the pickle.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from jsclient.instruments import Instrumentation
 from jsclient.urls import masked, split_urls
 
 CONNECT_TIMEOUT: Final = 5.0
-"""Seconds for dialling one server, TLS and handshake included (ADR-40; Go's 2 s fails over slow links)."""
+"""Seconds to connect to one server, including TLS and handshake (ADR-40; Go's 2 s fails over slow links)."""
 
 REQUEST_TIMEOUT: Final = 5.0
-"""Seconds that a request, flush or rtt waits unless told otherwise."""
+"""Seconds that a request, flush or rtt waits by default."""
 
 PING_INTERVAL: Final = 8.0
-"""Seconds between pings of ours; with two outstanding a dead link is noticed in 24 s (Go: 4-6 min), and what has to
-go out again over the next one does so before it is given up (30 s)."""
+"""Seconds between pings of the client. With two outstanding pings it notices a dead link in 24 s (Go: 4-6 min). So it
+can resend messages over the next link before their callers give up (30 s)."""
 
 MAX_PINGS_OUT: Final = 2
-"""Pings without an answer after which the link is stale (every NATS client); four times as many while data comes in."""
+"""Pings without an answer after which the link is stale (every NATS client); ten times this number while data comes
+in."""
 
 PENDING_BUFFER: Final = 8 * 1024 * 1024
-"""Bytes (frame + 64 each) of publishes kept while disconnected (nats.go: 8 MiB)."""
+"""Bytes (frame + 64 each) of publishes to buffer while disconnected (nats.go: 8 MiB)."""
 
 DRAIN_TIMEOUT: Final = 30.0
 """Seconds that drain may take (nats.go: 30 s)."""
 
 WRITE_TIMEOUT: Final = 10.0
-"""Seconds that the server may refuse to take data before a publisher is told."""
+"""Seconds that the server may accept no data before a publish fails."""
 
 AUTH_ERROR_LIMIT: Final = 2
 """Refusals of the same credentials, at least 2 s apart, after which reconnecting ends (nats.go: twice)."""
@@ -73,18 +74,18 @@ def _duration(instance: Any, attribute: Any, value: float | None) -> None:
 @declared()
 @attrs.frozen(kw_only=True)
 class TLSOptions:
-    """Files for TLS. Verification is always on; give your own `ssl.SSLContext` to change anything else.
+    """Files for TLS. Verification is always on. To change anything else, use your own `ssl.SSLContext`.
 
-    `handshake_first`: TLS before INFO (server option `handshake_first`, 2.10.4). `server_name`: the name that the
-    certificate must carry, if it is not the host of the URL.
+    With `handshake_first` TLS starts before INFO (server option `handshake_first`, server 2.10.4). `server_name` is the
+    name that the certificate must carry, if it is not the host of the URL.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        ca_file: File with the certificates of the authorities to trust (PEM); None trusts those of the system.
-        cert_file: File with the client's own certificate (PEM), where the server asks for one.
+        ca_file: File with the certificates of the authorities to trust (PEM). None trusts the system's authorities.
+        cert_file: File with the client's own certificate (PEM), for a server that requests one.
         key_file: File with the key of `cert_file`; None when the certificate's file contains it.
-        key_password: Password of the key file: a text, `env:NAME`, or a callable.
+        key_password: Password of the key file. It is a string, `env:NAME`, or a callable.
         server_name: The name that the certificate must carry, if it is not the host of the URL.
         handshake_first: TLS before INFO; the server needs its option of the same name (server 2.10.4).
     """
@@ -99,13 +100,13 @@ class TLSOptions:
 
 @attrs.frozen(kw_only=True)
 class PoolServer:
-    """A server that may be dialled next; `ReconnectPolicy.choose` gets a list of them.
+    """A server that the client may connect to next; `ReconnectPolicy.choose` gets a list of them.
 
     Attributes:
         url: Its URL, without user information.
         attempts: Failures in a row since it was last reached.
         discovered: True when the cluster named it, False when the application did.
-        lame_duck: True when it has said that it is about to stop.
+        lame_duck: True when it has announced that it is about to stop.
     """
 
     url: str
@@ -121,23 +122,27 @@ Choose = Callable[[list[PoolServer], protocol.ServerInfo], "str | tuple[str, flo
 @declared()
 @attrs.frozen(kw_only=True)
 class ReconnectPolicy:
-    """When to dial again. Without limit by default; the first attempt comes after a random part of 0.1 s, the next ones
-    after a random part of 0.05 s, doubling to 4 s. A server that drops us before it has served us is dialled every 2 s.
+    """The rules for reconnecting. By default there is no limit on attempts.
 
-    `max_attempts`: failures in a row after which a server leaves the pool (None: never); an empty pool closes the
-    connection. `delay`: called with the number of the round (1, 2, ...), returns seconds; it replaces all of these but
-    the first one. `enabled=False` also keeps the connection at a server in lame duck mode until that ends it.
+    The client waits a random part of 0.1 s before the first attempt. It waits a random part of 0.05 s before the next
+    round, and doubles this maximum up to 4 s. If a server drops the client before serving it, the client connects to
+    that server every 2 s.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A server leaves the pool after `max_attempts` failures in a row (None: never), and an empty pool closes the
+    connection. `delay` is called with the number of the round (1, 2, ...) and returns seconds. It replaces all of these
+    waits but the first one. `enabled=False` also keeps the connection at a server in lame duck mode until that server
+    ends it. `choose` picks the server for an attempt.
+
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        enabled: False: a lost link ends the connection.
-        max_attempts: Failures in a row after which a server leaves the pool; None: never.
+        enabled: With False a lost link ends the connection.
+        max_attempts: Failures in a row after which a server leaves the pool; None means never.
         delay: Called with the number of the round (1, 2, ...); returns the seconds to wait before it.
-        choose: Called before every attempt but those of the first connect, with the servers of the pool and the last
-            INFO; returns the URL of one of them, or (URL, seconds to wait before dialling it), or None for the usual
-            choice (ADR-40). A URL that is not among them, and an exception, go to `on_error` and the log, and the
-            usual choice is made.
+        choose: Called before every attempt except during the first connect, with the servers of the pool and the last
+            INFO. It returns the URL of one of them, or (URL, seconds to wait before connecting), or None for the usual
+            choice (ADR-40). If it returns another URL or raises, the client reports that to `on_error` and the log, and
+            makes the usual choice.
     """
 
     enabled: bool = True
@@ -155,38 +160,41 @@ class ReconnectPolicy:
 @declared("ConnectOptionsDict")
 @attrs.frozen(kw_only=True)
 class ConnectOptions:
-    """Everything `connect` accepts. Frozen, comparable, picklable as long as its callables are.
+    """All options of `connect`. Frozen, comparable, and picklable as long as its callables are.
 
-    Times are seconds. Callbacks run one after another on the events thread and get what their comment says.
+    Times are seconds. Callbacks run one at a time on the events thread, with the arguments in parentheses.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
-        servers: URLs (nats, tls, ws or wss): a sequence, or one text with commas.
+        servers: URLs (nats, tls, ws or wss), as a sequence or one comma-separated string.
         name: Client name that the server shows; `<application>-<host>-<pid>` is a good one.
-        connect_timeout: Seconds for dialling one server, TLS and handshake included.
-        request_timeout: Seconds that a request, flush or rtt waits unless told otherwise; None: for ever.
+        connect_timeout: Seconds to connect to one server, including TLS and handshake.
+        request_timeout: Seconds that a request, flush or rtt waits if the call gives no timeout. None waits
+            indefinitely.
         ping_interval: Seconds between two pings on a link.
         max_pings_out: Pings without an answer after which the link counts as dead.
-        drain_timeout: Seconds that `drain()` may take unless told otherwise.
-        write_timeout: Seconds that the server may refuse to take data before a publisher is told.
-        pending_buffer: Bytes of publishes that are kept while there is no link; 0: publishing fails at once then.
-        pending_block: Seconds a publish may wait for room in a full pending buffer; None: BufferFull at once.
-        reconnect: When to dial again after a link is lost.
-        retry_on_failed_connect: Return at once in state CONNECTING when no server answers, and go on trying.
-        randomize: Dial the servers in random order; False: in the given one.
-        ignore_discovered: Use only the servers named here, not those that the cluster names.
-        local_address: Address of this machine from which to dial.
-        socket_factory: `(host, port, timeout)` -> a connected socket, in place of our own dialling; for proxies and
-            tunnels.
+        drain_timeout: Seconds that `drain()` may take if the call gives no timeout.
+        write_timeout: Seconds that the server may accept no data before a publish fails.
+        pending_buffer: Bytes of publishes that the client buffers without a link. With 0 such publishes fail
+            immediately.
+        pending_block: Seconds that a publish may wait for room in a full pending buffer. With None it raises BufferFull
+            immediately.
+        reconnect: Rules for reconnecting after a link is lost.
+        retry_on_failed_connect: If no server answers, return immediately in state CONNECTING, and keep trying.
+        randomize: Connect to the servers in random order; False uses the given order.
+        ignore_discovered: Use only the servers named here, without the servers that the cluster names.
+        local_address: Address of this machine to connect from.
+        socket_factory: A function `(host, port, timeout)` that returns a connected socket, instead of the client's own
+            connecting. For proxies and tunnels.
         no_echo: Do not deliver this connection's own publishes to its own subscriptions.
-        verbose: The server answers every command with +OK. Costs time; for debugging.
+        verbose: The server answers every command with +OK. It costs time, so use it for debugging.
         pedantic: The server checks subjects strictly.
         inbox_prefix: The beginning of reply subjects, for users who may subscribe to one prefix only.
-        tls: True, TLSOptions or an SSLContext: never talk in clear, whatever INFO says.
-        ws_headers: Headers of the websocket upgrade request; a callable is asked at every connect.
-        ws_compression: Compress websocket frames where the server agrees.
-        user: User name. Like the other secrets: a text, `env:NAME`, or a callable.
+        tls: True, TLSOptions or an SSLContext. The client never sends unencrypted data then, regardless of INFO.
+        ws_headers: Headers of the websocket upgrade request. The client calls a callable at every connect.
+        ws_compression: Compress websocket frames if the server agrees.
+        user: User name. Like the other secrets it is a string, `env:NAME`, or a callable.
         password: Password of `user`.
         token: Token, for servers that are configured with one.
         nkey_seed: Seed of a user nkey (SU...). It signs the server's challenge and is never sent.
@@ -194,21 +202,21 @@ class ConnectOptions:
         nkey: Public user nkey (U...), with `signature_callback`.
         jwt: User JWT, with `nkey_seed` or `signature_callback`.
         credentials: A .creds file (read at every connect), its bytes, or a callable that returns either.
-        signature_callback: Signs the server's challenge where the seed must not be in this process.
+        signature_callback: Signs the server's challenge if the seed must not be in this process.
         auth_callback: Called at every connect with the server's nonce; returns `auth.credentials.AuthFields` or a
             mapping of them.
-        auth_error_limit: Refusals of the same credentials after which reconnecting ends; None: never.
-        instrumentation: What traces and counts this connection's operations; see `jsclient.instruments`.
-        on_connected: (connection): the first link stands, also when `retry_on_failed_connect` has returned long
-            before.
-        on_disconnected: (connection, error or None): the link was lost.
-        on_reconnected: (connection): a new link stands, subscriptions are renewed.
-        on_closed: (connection): the connection has ended for good.
-        on_discovered_servers: (connection, new URLs): the cluster named servers.
-        on_lame_duck: (connection): the server is about to stop; another is being sought.
-        on_error: (connection, error, subscription or None): what no call raises. Permission errors, slow consumers,
-            callbacks that raise, failed attempts to reconnect (ConnectFailed, TlsError, AuthError...), and what ended
-            the connection.
+        auth_error_limit: Refusals of the same credentials after which reconnecting ends; None means never.
+        instrumentation: An object that traces and counts this connection's operations; see `jsclient.instruments`.
+        on_connected: Called (connection) when the first link is up, even long after `retry_on_failed_connect` has
+            returned.
+        on_disconnected: Called (connection, error or None) when the link was lost.
+        on_reconnected: Called (connection) when a new link is up and subscriptions are renewed.
+        on_closed: Called (connection) when the connection has ended for good.
+        on_discovered_servers: Called (connection, new URLs) when the cluster named servers.
+        on_lame_duck: Called (connection) when the server is about to stop. The client looks for another server.
+        on_error: Called (connection, error, subscription or None) for errors that no call raises. These are permission
+            errors, slow consumers, callbacks that raise, failed attempts to reconnect (ConnectFailed, TlsError,
+            AuthError...), and the error that ended the connection.
     """
 
     servers: tuple[str, ...] = attrs.field(default=(DEFAULT_URL,), converter=_servers, repr=False)
@@ -243,7 +251,7 @@ class ConnectOptions:
     ws_headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
     ws_compression: bool = False
 
-    # --- authentication (callables are asked at every connect)
+    # --- authentication (callables are called at every connect)
     user: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
     password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
     token: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
@@ -284,7 +292,7 @@ class ConnectOptions:
             raise errors.ConfigError("pending_buffer must be 0 (fail at once while disconnected) or more bytes")
 
     def authenticator(self) -> Authenticator:
-        """How to prove who we are; raises ConfigError for conflicting credentials. Reads nothing."""
+        """The authentication of these options. Raises ConfigError for conflicting credentials. Reads no files."""
         return Authenticator(
             user=self.user,
             password=self.password,
@@ -300,11 +308,11 @@ class ConnectOptions:
 
     @property
     def wants_tls(self) -> bool:
-        """True when any TLS option is set: then nothing is ever said in clear."""
+        """True when any TLS option is set: then the client never sends unencrypted data."""
         return self.tls is not None and self.tls is not False
 
     def __repr__(self) -> str:
-        # Only what is known to hold no secret; URLs may carry passwords, so they are shown without user information.
+        # Show only fields without secrets. URLs may carry passwords, so they appear without user information.
         urls = ", ".join(masked(url) if isinstance(url, str) else "?" for url in self.servers)
         shown = [f"servers={urls!r}"]
         for field in attrs.fields(ConnectOptions):
@@ -317,7 +325,7 @@ class ConnectOptions:
 class CallbacksDict(TypedDict, total=False):
     """The callbacks of ConnectOptions: the keyword arguments of `Connection.set_callbacks`.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `ConnectOptions`.
     """
@@ -332,9 +340,9 @@ class CallbacksDict(TypedDict, total=False):
 
 
 class ConnectOptionsDict(CallbacksDict, total=False):
-    """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers.
+    """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, except servers.
 
-    What is of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `ConnectOptions`.
     """

@@ -1,6 +1,6 @@
-"""Connections and their process: opening one, and one that all of a process share, by its options.
+"""Opens connections, and keeps the one that all code of a process shares, by its options.
 
-What a fork and the end of the interpreter do to connections is in `_engine.fork`.
+For the effect of a fork and of the interpreter's end on connections, see `_engine.fork`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Entry:
         self.options = options
         self.turn = waiting.new_turn()
         self.connection: Connection | None = None
-        self.failed: list[errors.NatsConnectionError] = []  # of the present attempt; the next one has its own list
+        self.failed: list[errors.NatsConnectionError] = []  # of the current attempt; the next one has its own list
 
     @property
     def ended(self) -> bool:
@@ -48,7 +48,7 @@ class _Entry:
                 raise
             found = self.connection
             if found is not None and not found.closed:
-                made.close(wait=False)  # a signal handler on top of the line before has made one
+                made.close(wait=False)  # a signal handler on top of the previous line has made one
                 return found
             made._shared = True
             self.connection = made
@@ -58,7 +58,7 @@ class _Entry:
 class _Shared:
     """The connections made by `shared`, by their options; every process starts with none.
 
-    Each entry has its own turn: a server that does not answer delays only the callers that want that one.
+    Each entry has its own turn, so a server that does not answer delays only the callers that want that connection.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_connection(options: ConnectOptions) -> Connection:
-    """A Connection of its own for these options, connected."""
+    """A new Connection for these options, connected."""
     warn_about_monkey_patching()
     connection = Connection(options)
     connection._engine.open()
@@ -105,12 +105,12 @@ def open_connection(options: ConnectOptions) -> Connection:
 
 
 def shared(options: ConnectOptions) -> Connection:
-    """The one connection of this process for these options: made at first use, remade when it was closed.
+    """The one connection of this process for these options: made at first use, and re-created after a close.
 
-    Safe in forked workers (Celery, gunicorn --preload, multiprocessing, Spark executors): a child never sees its
-    parent's. Thread-safe; while one is being made, only those wait that want the same one, and if it fails they raise
-    the same error. The end of a `with` block sends what is buffered (at most 2 s) and leaves it open for the others. It
-    ends with the process, or by `close`.
+    It is safe in forked workers (Celery, gunicorn --preload, multiprocessing, Spark executors), because a child never
+    sees its parent's connection. It is thread-safe: while one thread connects, only callers with the same options wait,
+    and if that fails they raise the same error. The end of a `with` block sends buffered data (at most 2 s) and leaves
+    the connection open for the other users. It ends with the process, or by `close`.
     """
     if not isinstance(options, ConnectOptions):
         raise errors.ConfigError(
@@ -134,7 +134,7 @@ _warned_about_patching = False
 
 
 def warn_about_monkey_patching() -> None:
-    """gevent and eventlet replace sockets and threads by their own: say once that this was not tried."""
+    """Warn once if gevent or eventlet has replaced sockets and threads, because that was not tested."""
     global _warned_about_patching
     if _warned_about_patching:
         return

@@ -1,4 +1,4 @@
-"""The states of a connection and the events of its link, in the words of nats.go."""
+"""The states of a connection and the events of its link, named as in nats.go."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 
 
 class ConnectionState(enum.Enum):
-    """Where a Connection is in its life; read it through `Connection.state`.
+    """The state of a Connection; read it through `Connection.state`.
 
     Values:
-        CONNECTING: The first link is being made.
-        CONNECTED: A link stands.
-        RECONNECTING: The link was lost, and a new one is being made; publishes are kept meanwhile.
-        DRAINING_SUBSCRIPTIONS: drain() was called: what was received is being handled.
-        DRAINING_PUBLISHES: Everything is handled; what is left to send is being sent.
+        CONNECTING: The client makes the first link.
+        CONNECTED: A link is up.
+        RECONNECTING: The link was lost. The client makes a new one, and buffers publishes meanwhile.
+        DRAINING_SUBSCRIPTIONS: drain() was called, and the application handles the received messages.
+        DRAINING_PUBLISHES: All messages are handled, and the client sends the buffered data.
         CLOSED: It has ended, and every call raises ConnectionClosed.
     """
 
@@ -27,13 +27,13 @@ class ConnectionState(enum.Enum):
 
 
 class LinkEvent(enum.Enum):
-    """What happened to the link, told in order with the messages of an inbox and to sinks and listeners.
+    """An event of the link. Inboxes get it in order with their messages; sinks and listeners get it, too.
 
     Values:
         DISCONNECTED: The link was lost.
-        RECONNECTED: A new link stands, with every subscription renewed.
-        CLOSED: The connection was closed: no further event follows.
-        SERVER_LEFT: Another server of the cluster goes or is gone, by what ours says: told to listeners only.
+        RECONNECTED: A new link is up, with every subscription renewed.
+        CLOSED: The connection was closed, and no further event follows.
+        SERVER_LEFT: Our server reports that another server of the cluster leaves or has left. Only listeners get it.
     """
 
     DISCONNECTED = "disconnected"

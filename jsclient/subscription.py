@@ -1,4 +1,4 @@
-"""Core subscriptions: iterator, `next`, or a callback (see `callback_pool`)."""
+"""Core subscriptions, with an iterator, `next`, or a callback (see `callback_pool`)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "Connection")
 
 PENDING_MESSAGES: Final = 65_536
-"""Messages a subscription may hold that the application has not taken (nats.go: 65,536 for synchronous ones)."""
+"""Messages that a subscription buffers for the application (nats.go: 65,536 for synchronous ones)."""
 
 PENDING_BYTES: Final = 64 * 1024 * 1024
 """Bytes of the same, each message counted with subject, reply, headers and 200 bytes (nats.go: 64 MiB)."""
 
 NEXT_TIMEOUT: Final = 30.0
-"""Seconds that `next` waits unless told otherwise."""
+"""Seconds that `next` waits by default."""
 
 
 SubscriptionStatus = Literal["active", "slow consumer", "draining", "closed"]
 
 
 def check_limits(messages: int, nbytes: int) -> None:
-    """Raises ConfigError for limits under which nothing could ever be taken."""
+    """Raises ConfigError for limits that no message could meet."""
     checks.positive(messages, "pending_messages")
     checks.positive(nbytes, "pending_bytes")
 
@@ -40,10 +40,10 @@ def check_limits(messages: int, nbytes: int) -> None:
 class Subscription:
     """A subscription of the application. Thread-safe: several threads may take from it, each message goes to one.
 
-    Use it as an iterator (ends when it is closed or drained), with `next(timeout)`, or with a callback. Leaving
-    its `with` block closes it. One without a callback that nobody holds any more unsubscribes. Messages are kept up
-    to `pending_messages` and `pending_bytes`; beyond that new ones are dropped, `dropped` counts them and one
-    SlowConsumer per episode reaches `on_error`.
+    Use it as an iterator (ends when it is closed or drained), with `next(timeout)`, or with a callback. The end of its
+    `with` block closes it. Without a callback, it unsubscribes when your program no longer refers to it. It buffers up
+    to `pending_messages` and `pending_bytes`. If the buffer is full, the client drops new messages. `dropped` counts
+    them, and the client reports one SlowConsumer per episode to `on_error`.
 
     Attributes:
         connection: The connection that it belongs to.
@@ -85,7 +85,7 @@ class Subscription:
 
     @property
     def subject(self) -> str:
-        """As it was subscribed to."""
+        """The subject as given to `subscribe`."""
         return self._core.subject
 
     @property
@@ -101,10 +101,11 @@ class Subscription:
     # --- taking -----------------------------------------------------------------------------------------
 
     def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Msg:
-        """The next message. Waits at most `timeout` seconds (30 by default, None: for ever, 0: only what is there).
+        """The next message. Waits at most `timeout` seconds, by default 30.
 
-        Raises TimedOut, SubscriptionClosed, ConnectionClosed, PermissionViolation if the server refused it, or
-        Cancelled by its `cancel` token.
+        With None it waits indefinitely, and with 0 it returns only a message that has already arrived. Raises TimedOut,
+        SubscriptionClosed, ConnectionClosed, PermissionViolation if the server refused the subscription, or Cancelled
+        by its `cancel` token.
         """
         try:
             message = self._popleft()
@@ -143,7 +144,7 @@ class Subscription:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the same, exact to what was read from the socket at once."""
+        """Bytes of the same messages, exact to one read from the socket."""
         return self._core.mailbox.pending_bytes()
 
     @property
@@ -153,22 +154,22 @@ class Subscription:
 
     @property
     def max_pending(self) -> tuple[int, int]:
-        """Messages, and bytes, that waited at most at the same time: the high-water mark of `pending`."""
+        """The largest backlog so far, in messages and in bytes: the high-water mark of `pending`."""
         return self._core.mailbox.high_messages, self._core.mailbox.high_bytes
 
     @property
     def pending_limits(self) -> tuple[int, int]:
-        """`pending_messages` and `pending_bytes`, as they are now."""
+        """The current `pending_messages` and `pending_bytes`."""
         return self._core.mailbox.max_messages or 0, self._core.mailbox.max_bytes or 0
 
     def set_pending_limits(self, messages: int, nbytes: int) -> None:
-        """Change them from the next messages on; what waits already is kept. Raises ConfigError."""
+        """Change the limits from the next messages on. Messages that already wait stay. Raises ConfigError."""
         check_limits(messages, nbytes)
         self._core.mailbox.max_messages, self._core.mailbox.max_bytes = messages, nbytes
 
     @property
     def status(self) -> SubscriptionStatus:
-        """The state of its life. "slow consumer": it dropped messages, and has not caught up since."""
+        """The state of the subscription. "slow consumer" means that it dropped messages and has not caught up since."""
         if self.closed:
             return "closed"
         if self._core.ended:
@@ -177,12 +178,15 @@ class Subscription:
 
     @property
     def closed(self) -> bool:
-        """True once it receives nothing more; what it holds can still be taken."""
+        """True once it receives no more messages. You can still take the messages it holds."""
         return self._core.closed
 
     def when_closed(self, call: Callable[[Subscription], Any]) -> None:
-        """Call `call(subscription)` on the events thread of the connection once it is closed, for whatever reason;
-        soon if it is already. Where that thread has ended with the connection: here and now."""
+        """Call `call(subscription)` on the events thread of the connection once it is closed, for whatever reason.
+
+        If it is closed already, the call comes soon. If that thread has ended with the connection, the call runs
+        immediately in this thread.
+        """
         handlers.check(call, "call")
         core = self._core
         core.mailbox.when_closed(lambda: core.engine.run_last_callback(call, core.public()))
@@ -190,8 +194,8 @@ class Subscription:
     def unsubscribe(self, max_messages: int | None = None) -> None:
         """Stop receiving: now, or after the server has sent `max_messages` since the subscription was made.
 
-        What was received can still be taken. Raises ConfigError for a number that is not positive, BufferFull where
-        far too much waits for a server that takes nothing.
+        You can still take the messages received so far. Raises ConfigError for a number that is not positive, and
+        BufferFull if far too much data waits for a server that does not read.
         """
         if max_messages is None:
             self._core.close(discard=False)
@@ -206,18 +210,18 @@ class Subscription:
             core.engine.subscriptions.tell_unsubscribed(core, max_messages)
 
     def close(self) -> None:
-        """Stop receiving and throw away what was not taken; waiting calls get SubscriptionClosed. Idempotent.
+        """Stop receiving and discard the remaining messages; waiting calls raise SubscriptionClosed. Idempotent.
 
-        In a forked child it does nothing: the subscription is the parent's.
+        In a forked child it does nothing, because the subscription belongs to the parent.
         """
         with contextlib.suppress(errors.ForkedConnection):
             self._core.close(discard=True)
 
     def drain(self, timeout: Timeout = DEFAULT) -> None:
-        """Stop receiving, then wait until everything received was taken (by the callback or by other threads).
+        """Stop receiving, then wait until the callback or other threads have taken all received messages.
 
-        Raises DrainTimeout after `timeout` seconds (30 by default) and when the connection is closed meanwhile; the
-        rest is then thrown away.
+        Raises DrainTimeout after `timeout` seconds (by default `drain_timeout`, 30) and when the connection is closed
+        meanwhile. The remaining messages are discarded then.
         """
         core = self._core
         limit = core.engine.options.drain_timeout

@@ -1,4 +1,4 @@
-"""Addresses of servers: URLs, what they mean, and how they are shown."""
+"""Addresses of servers: URLs, their meaning, and their printable form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_A_PORT: Final = re.compile(r"(^[^\[/:]*:)(?![0-9]*(?:/|$))[^/]*")  # of a h
 
 @attrs.frozen(kw_only=True, repr=False)
 class Server:
-    """One address. `token` is what stands alone before the @; user information and query never show."""
+    """One address. `token` is a single word before the @. User information and query are never shown."""
 
     scheme: str
     host: str
@@ -32,11 +32,11 @@ class Server:
     token: Secret | None = attrs.field(default=None, repr=False)
     path: str = "/"
     tls_name: str = ""
-    """The name that a certificate must carry; differs from `host` where another server named this one."""
+    """The name that a certificate must carry; differs from `host` if another server named this one."""
     origin: str = ""
-    """The host of the user's URL through which this server was discovered, "" for that one itself."""
+    """The host of the user's URL through which this server was discovered, "" for that server itself."""
     explicit: bool = True
-    """Named by the user; False for servers that INFO has told us about."""
+    """True if the user named it; False for servers from INFO."""
 
     @property
     def wants_tls(self) -> bool:
@@ -86,7 +86,7 @@ def parse_urls(urls: str | Iterable[str]) -> list[Server]:
 def parse_url(url: str, *, explicit: bool = True) -> Server:
     """`nats://`, `tls://`, `ws://`, `wss://` with optional `user:password@` or `token@`, or bare `host:port`.
 
-    Raises ConfigError that says what is wrong, never with what stands before the @.
+    Raises ConfigError with the reason, which never quotes the part before the @.
     """
     if not isinstance(url, str):
         raise ConfigError(f"a server URL must be text, not {type(url).__name__}")
@@ -127,13 +127,13 @@ def parse_url(url: str, *, explicit: bool = True) -> Server:
 
 
 def masked(url: str) -> str:
-    """A URL, or what should be one, without what may be secret in it: user information, query and fragment."""
+    """A URL, even an invalid one, without the parts that may be secret: user information, query and fragment."""
     scheme, found, rest = url.partition("://")
     if not found:
         scheme, rest = "", url
     before, at, host = rest.rpartition("@")
     if at and ("?" in before or "#" in before):
-        # An @ in the query, or a ? in the password: nobody knows which part is the host.
+        # An @ in the query, or a ? in the password: it is unclear which part is the host.
         return (f"{scheme}://" if found else "") + "***"
     shown = _QUERY.split(host, maxsplit=1)
     if not at:

@@ -1,7 +1,7 @@
-"""What can go wrong with bytes: errors of the peer and errors of the caller are different classes.
+"""The errors of the wire format. Errors of the peer and errors of the caller are different classes.
 
 ProtocolError                 the peer sent something that is not the NATS protocol
-+-- LimitExceeded             ... or more of it than we are willing to hold
++-- LimitExceeded             ... or more of it than the client is willing to hold
 +-- InvalidInfo               an INFO that cannot be understood
 +-- MalformedHeaders          a header block inside an intact frame: only this one message is bad
 InvalidArgument (ValueError)  the caller wants to send something that must not reach the wire
@@ -18,20 +18,20 @@ from typing import Any
 import msgspec
 
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not the JSON we expect; RecursionError for 100,000 nested brackets."""
+"""The exceptions of msgspec for bytes that are not the expected JSON; RecursionError for 100,000 nested brackets."""
 
 _SHOWN_BYTES = 60
 
 
 def shorten(data: bytes | bytearray) -> str:
-    """`repr` of the offending bytes, cut so that hostile input cannot flood a log."""
+    """`repr` of the offending bytes, shortened to keep hostile input from flooding a log."""
     if len(data) <= _SHOWN_BYTES:
         return repr(bytes(data))
     return f"{bytes(data[:_SHOWN_BYTES])!r}... ({len(data)} bytes)"
 
 
 class Told:
-    """What an error says beside what happened; both belong to the class."""
+    """The parts of an error text that belong to the class, in addition to the event itself."""
 
     meaning = ""
     advice = ""
@@ -39,7 +39,7 @@ class Told:
 
     @property
     def what(self) -> str:
-        """What happened, without the two other parts: for a text that quotes this one."""
+        """The event, without the two other parts, for a text that quotes this one."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -49,10 +49,10 @@ class Told:
 
 
 class ProtocolError(Told, Exception):
-    """The peer sent bytes that are not the NATS protocol; the stream cannot be followed any further.
+    """The peer sent bytes that are not the NATS protocol, and the stream cannot be parsed any further.
 
-    `events` holds what `Parser.feed` had understood of the same chunk before the bad bytes: they are
-    genuine and are delivered nowhere else.
+    `events` holds the events that `Parser.feed` had parsed from the same chunk before the bad bytes. They are genuine
+    and are delivered nowhere else.
     """
 
     meaning = "What was understood before these bytes is genuine; nothing behind them is read."
@@ -65,13 +65,13 @@ class ProtocolError(Told, Exception):
 
 
 class LimitExceeded(ProtocolError):
-    """A line, a payload or a frame is larger than the limit; it was refused before memory was taken for it."""
+    """A line, a payload or a frame is larger than the limit; the parser refused it before using memory for it."""
 
     advice = "Close the link. If the peer may send so much, give the parser a higher limit."
 
 
 class InvalidInfo(ProtocolError):
-    """An INFO that is not the JSON object we know (bad JSON, wrong types, nested too deeply)."""
+    """An INFO that is not the expected JSON object (bad JSON, wrong types, nested too deeply)."""
 
     meaning = "Nothing is known about the server."
 
@@ -84,7 +84,7 @@ class MalformedHeaders(ProtocolError):
 
 
 class InvalidArgument(Told, ValueError):
-    """Something that must not reach the wire. Nothing was encoded."""
+    """An argument that must not reach the wire. Nothing was encoded."""
 
     meaning = "Nothing was encoded or sent."
     advice = "Correct the argument."
@@ -107,6 +107,6 @@ class InvalidHeader(InvalidArgument):
 
 
 class LineTooLong(InvalidArgument):
-    """The control line would exceed what the server reads (4096 bytes by default); it would close the connection."""
+    """The control line would exceed the server's limit (4096 bytes by default); it would close the connection."""
 
     advice = "Shorten the subject, the reply or the queue group."

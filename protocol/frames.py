@@ -1,11 +1,12 @@
-"""What a client sends, as bytes: the only encoder of CONNECT, SUB, UNSUB, PUB and HPUB.
+"""Encodes the frames of a client: the only encoder of CONNECT, SUB, UNSUB, PUB and HPUB.
 
-Subjects and replies are bytes here and are taken as they are: they come from `protocol.subjects`, which has checked
-them, or from the wire, as the reply of a message does.
+Subjects and replies are bytes here, and are used unchanged. They come from `protocol.subjects`, which has checked them,
+or from the wire, as the reply of a message does.
 
-A publish is half encoding, so nothing is done twice. Code that publishes often keeps the start of the line, `PUB
-subject`, which also begins the line with headers (behind an H). What follows the names, the sizes, is kept here:
-formatting numbers was a tenth of a publish. Pieces are joined: `%` takes 30 ns more for every number.
+Encoding is half the cost of a publish, so this module does no work twice. Code that publishes often keeps the start of
+the line, `PUB subject`, which also begins the line with headers (behind an H). This module keeps the sizes that follow
+the names, because formatting numbers was a tenth of a publish. It joins pieces, because `%` takes 30 ns more for every
+number.
 """
 
 from __future__ import annotations
@@ -20,28 +21,29 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 
 MAX_CONTROL_LINE: Final = 4096
-"""Server default `max_control_line`. It counts what stands between the verb's blank and CRLF (4,096 bytes pass, 4,097
-do not: tried on 2.9 and 2.15), and beyond it the server closes the connection."""
+"""Server default `max_control_line`. It counts the bytes between the verb's blank and CRLF. Tests on server 2.9 and
+2.15 showed that 4,096 bytes pass and 4,097 do not. Above the limit the server closes the connection."""
 
 NAMES_ROOM: Final = MAX_CONTROL_LINE - 32
-"""Bytes for subject and reply, with the blank between them: the sizes of any message find room behind them."""
+"""Bytes for subject and reply, with the blank between them. The sizes of any message have room behind them."""
 
 LARGE_PAYLOAD: Final = 16 * 1024
-"""From this size a payload leaves as a buffer of its own: copying it into a block with others costs twice as much."""
+"""From this size a payload leaves as a separate buffer: copying it into a block with others costs twice as much."""
 
 _LONGEST_START: Final = NAMES_ROOM + len(b"PUB ")
 
 KNOWN_SIZES: Final = 4096
-"""Sizes of which the digits are remembered."""
+"""Number of sizes whose digits this module remembers."""
 
 
 class LargeFrame:
-    """A frame in parts that are never joined: a publish of 128 KiB was copied three times on its way to the kernel,
-    60 us of it. No bytes, so that nobody joins or compares what is only a part of it. Made for payloads of
-    `LARGE_PAYLOAD` and more only.
+    """A frame in parts that are never joined, only for payloads of `LARGE_PAYLOAD` and more.
+
+    Joined frames copied a publish of 128 KiB three times on its way to the kernel, which took 60 µs. The class is not a
+    `bytes`, so no code joins or compares only a part of it.
 
     Attributes:
-        parts: What goes out, in this order.
+        parts: The buffers to send, in this order.
         size: Bytes of all parts.
     """
 
@@ -59,9 +61,10 @@ Frame = bytes | LargeFrame
 
 
 class _Numbers(dict[int, bytes]):
-    """Numbers as they stand in a control line; made when they are first asked for.
+    """Numbers as written in a control line, made at the first access.
 
-    Asked by its `__getitem__`: a subscript of a subclass of dict looks that method up each time, 47 ns instead of 28.
+    Callers use its `__getitem__`, because a subscript of a subclass of dict looks that method up each time: 47 ns
+    instead of 28.
     """
 
     __slots__ = ("_template",)
@@ -77,18 +80,18 @@ class _Numbers(dict[int, bytes]):
 
 
 pub_end: Final = _Numbers(b" %d\r\n").__getitem__
-"""By the size of the payload: how a line ends. Start, end, payload and CRLF, joined, are a frame, as in `pub`. The
+"""The end of a line, by the size of the payload. Start, end, payload and CRLF, joined, are a frame, as in `pub`. The
 hottest loops join these pieces themselves, because a call is a tenth of a publish."""
 
 header_size: Final = _Numbers(b" %d").__getitem__
-"""By the size of the headers: what stands before the end of a line of HPUB."""
+"""The part before the end of an HPUB line, by the size of the headers."""
 
 
 # --- publishing -----------------------------------------------------------------------------------------
 
 
 def pub_start(subject: bytes) -> bytes:
-    """How the line of PUB begins. Raises LineTooLong when it leaves no room for the sizes."""
+    """The start of a PUB line. Raises LineTooLong when it leaves no room for the sizes."""
     start = b"PUB " + subject
     if len(start) > _LONGEST_START:
         raise _too_long(start)
@@ -104,12 +107,12 @@ def with_reply(start: bytes, reply: bytes) -> bytes:
 
 
 def pub(start: bytes, payload: bytes) -> bytes:
-    """A message without headers; `start` is that of `pub_start`."""
+    """A message without headers; `start` comes from `pub_start`."""
     return b"".join((start, pub_end(len(payload)), payload, b"\r\n"))
 
 
 def hpub(start: bytes, headers: bytes, payload: bytes) -> bytes:
-    """A message with headers: the block of `Headers.encode()`."""
+    """A message with headers, which are the block of `Headers.encode()`."""
     size = len(headers)
     return b"".join((b"H", start, header_size(size), pub_end(size + len(payload)), headers, payload, b"\r\n"))
 
@@ -131,12 +134,13 @@ def _too_long(start: bytes) -> LineTooLong:
 
 
 def pub_to(payload: bytes) -> Callable[[bytes], bytes]:
-    """Returns a function of the subject that makes the frame: for what is sent to many, as acks are."""
+    """Returns a function of the subject that makes the frame, for a payload sent to many subjects, such as an ack."""
     return (b"PUB %%b %d\r\n%b\r\n" % (len(payload), payload.replace(b"%", b"%%"))).__mod__
 
 
 def pub_each(subjects: Sequence[bytes], inbox: bytes, tokens: Sequence[bytes], payload: bytes) -> list[bytes]:
-    """The same message to each of many, with a reply subject for each: `inbox` and its token. Raises LineTooLong."""
+    """The same message to each of many subjects. Each gets its own reply subject, made of `inbox` and its token. Raises
+    LineTooLong."""
     if max(map(len, subjects), default=0) + len(inbox) + max(map(len, tokens), default=0) + 5 > _LONGEST_START:
         for subject, token in zip(subjects, tokens, strict=True):
             with_reply(pub_start(subject), inbox + token)  # raises for the one that is too long
@@ -150,8 +154,8 @@ def pub_each(subjects: Sequence[bytes], inbox: bytes, tokens: Sequence[bytes], p
 def encode_connect(info: ConnectInfo) -> bytes:
     """CONNECT with its JSON.
 
-    Its length is not checked: servers refuse a CONNECT above their max_control_line as well, but one that expects large
-    JWTs has a larger limit configured, which INFO does not tell.
+    It does not check the length. Servers refuse a CONNECT above their max_control_line as well, but a server that
+    expects large JWTs has a larger limit configured, which INFO does not contain.
     """
     return b"CONNECT " + info.encode() + b"\r\n"
 
@@ -159,7 +163,7 @@ def encode_connect(info: ConnectInfo) -> bytes:
 def sub(subject: bytes, sid: bytes, queue: bytes = b"") -> bytes:
     """SUB. Raises LineTooLong.
 
-    `queue`: the queue group; empty (default): none.
+    `queue`: the queue group, by default empty, which means none.
     """
     names = b"%b %b" % (subject, queue) if queue else subject
     line = b"SUB %b %b\r\n" % (names, sid)
@@ -169,17 +173,17 @@ def sub(subject: bytes, sid: bytes, queue: bytes = b"") -> bytes:
 
 
 def unsub(sid: bytes, max_messages: int | None = None) -> bytes:
-    """UNSUB, at once or (max_messages > 0) when the server has sent that many since the SUB."""
+    """UNSUB, immediately or (max_messages > 0) when the server has sent that number of messages since the SUB."""
     if max_messages:
         return b"UNSUB %b %d\r\n" % (sid, max_messages)
     return b"UNSUB %b\r\n" % sid
 
 
-# --- reading what was encoded, when it could not be sent ------------------------------------------------
+# --- reading encoded frames that could not be sent ------------------------------------------------------
 
 
 def has_headers(frame: Frame) -> bool:
-    """Whether a frame (of several joined ones the first) is a message with headers."""
+    """True if a frame (of several joined ones the first) is a message with headers."""
     return _start(frame).startswith(b"HPUB ")
 
 
@@ -190,14 +194,14 @@ def size_of(frame: Frame) -> int:
 
 
 def reply_of(frame: Frame) -> bytes:
-    """The reply subject of a message, b"" when a frame has none or is no message."""
+    """The reply subject of a message, b"" when a frame has none or is not a message."""
     words = _start(frame).partition(b"\r\n")[0].split(b" ")
     with_reply = {b"PUB": 4, b"HPUB": 5}.get(words[0])
     return words[2] if len(words) == with_reply else b""
 
 
 def split(frame: bytes) -> tuple[bytes, bytes | None, bytes]:
-    """Subject, headers (None without) and payload of a message that stands alone."""
+    """Subject, headers (None without) and payload of a single message."""
     line, _, rest = frame.partition(b"\r\n")
     words = line.split(b" ")
     size = int(words[-2]) if words[0] == b"HPUB" else 0

@@ -1,4 +1,4 @@
-"""What server and client tell each other about themselves: the JSON of INFO and CONNECT."""
+"""The JSON of INFO and CONNECT, in which server and client describe themselves."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SECRETS = frozenset(("user", "password", "auth_token", "jwt", "sig", "nkey"))
 _VERSION = re.compile(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?")
 
 
-# msgspec would read an integer of any length; nothing behind this model expects one.
+# msgspec would read an integer of any length, but the code behind this model does not expect one.
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """The server's INFO. Unknown keys are ignored, absent keys have the value that stands here.
+    """The server's INFO. Unknown keys are ignored, absent keys have the default given here.
 
-    Nothing in it is trustworthy before TLS is up. Of the URL lists `decode_info` keeps the first MAX_URLS.
+    Do not trust anything in it before TLS is up. Of the URL lists `decode_info` keeps the first MAX_URLS.
 
     Attributes:
         server_id: Id of the server, new at every start.
@@ -31,28 +31,28 @@ class ServerInfo(msgspec.Struct, frozen=True):
         go: The version of Go it was built with.
         host: The host it listens on.
         port: The port it listens on.
-        headers: It takes headers.
+        headers: It accepts headers.
         auth_required: It wants credentials.
         tls_required: It wants TLS.
         tls_verify: It wants a client certificate.
         tls_available: It offers TLS.
-        max_payload: bytes, headers included; 0 or less: not stated
+        max_payload: Most bytes of a message, headers included. 0 or less means that the server did not state it.
         jetstream: JetStream is enabled on it.
-        ip: Its address, where it says it.
-        client_id: Its number of this connection.
-        client_ip: The address from which it sees us.
-        nonce: What nkeys sign.
+        ip: Its address, if it states it.
+        client_id: Its number for this connection.
+        client_ip: The client's address, as the server sees it.
+        nonce: The challenge that nkeys sign.
         cluster: Name of its cluster; "" when it has none.
-        cluster_dynamic: The cluster's name was made up at start.
+        cluster_dynamic: The cluster's name was generated at start.
         domain: Its JetStream domain; "" when it has none.
         connect_urls: Addresses of the servers of its cluster.
         ws_connect_urls: The same for websockets.
-        ldm: lame duck mode: this server is about to stop
+        ldm: Lame duck mode. This server is about to stop.
         compression: Compression on a leaf link; of no use to clients.
-        connect_info: this INFO is the answer to our CONNECT (2.15)
+        connect_info: This INFO is the answer to the client's CONNECT (server 2.15).
         remote_account: Account of a leaf link.
         acc_is_sys: This user is in the system account.
-        api_lvl: JetStream API level (2.11 and later)
+        api_lvl: JetStream API level (server 2.11 and later).
         xkey: The server's public curve key.
     """
 
@@ -102,10 +102,10 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 MAX_URLS = 2000
-"""URLs that are kept of a list in INFO: a hostile one may have any number, and the last INFO stays in memory."""
+"""Most URLs to keep from a list in INFO: a hostile one may have any number, and the last INFO stays in memory."""
 
 MAX_DEPTH = 100
-"""Arrays and objects within one another; real servers need two or three."""
+"""Most levels of nested arrays and objects; real servers need two or three."""
 
 _BRACKETS = re.compile(rb'"[^"]*"?|[\[{\]}]')
 
@@ -113,7 +113,7 @@ _decoder = msgspec.json.Decoder(ServerInfo)
 
 
 def decode_info(raw: bytes) -> ServerInfo:
-    """Raises InvalidInfo whatever is wrong with the JSON."""
+    """Decode INFO. Raises InvalidInfo for any error in the JSON."""
     if _too_deep(raw):
         raise InvalidInfo(f"INFO is not understood (nested more than {MAX_DEPTH} deep): {shorten(raw)}")
     try:
@@ -128,7 +128,8 @@ def decode_info(raw: bytes) -> ServerInfo:
 
 
 def _too_deep(raw: bytes) -> bool:
-    """msgspec leaves the depth to the interpreter's stack: some raise RecursionError, 3.14 first uses up all 8 MB."""
+    """msgspec leaves the depth to the interpreter's stack. Some Python versions raise RecursionError, but 3.14 first
+    uses up all 8 MB."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
     depth = 0
@@ -153,7 +154,8 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 
 class ConnectInfo(msgspec.Struct, kw_only=True, rename={"password": "pass"}):
-    """The CONNECT options. None is not sent; the three booleans a server would default to true always are.
+    """The CONNECT options. Values of None are left out. The three booleans that a server defaults to true are always
+    sent.
 
     Attributes:
         verbose: Ask for +OK after every command.
@@ -161,11 +163,11 @@ class ConnectInfo(msgspec.Struct, kw_only=True, rename={"password": "pass"}):
         echo: Get back what this connection publishes.
         tls_required: The client wants TLS.
         name: Name of the connection, shown by the server's monitoring.
-        lang: Which client this is.
+        lang: The name of this client library.
         version: Its version.
-        protocol: 1: the server may send INFO at any time
+        protocol: 1 means that the server may send INFO at any time.
         headers: It understands headers.
-        no_responders: It wants a 503 where nobody listens; needs `headers`.
+        no_responders: It wants a 503 if there is no subscriber; needs `headers`.
         user: User name.
         password: Password.
         auth_token: Token.

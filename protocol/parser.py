@@ -1,8 +1,8 @@
-"""Server bytes -> events, whatever the chunking.
+"""Server bytes -> events, for any chunking.
 
-The hot loop finds CRLF and splits the line on immutable bytes; names stay bytes and sizes are looked up
-in a table of sizes already seen. Whatever does not look like an ordinary MSG or HMSG frame goes to
-`_frame_at`, which knows the whole grammar: verbs in any case, blanks and tabs in any number.
+The hot loop finds CRLF and splits the line on immutable bytes. Names stay bytes, and sizes come from a table of sizes
+already seen. Other frames than an ordinary MSG or HMSG go to `_frame_at`. It knows the full grammar, with verbs in any
+case, and blanks and tabs in any number.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from typing import Generic, NoReturn, TypeVar
 from jsclient.protocol.errors import LimitExceeded, ProtocolError, shorten
 from jsclient.protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
 
-MAX_PAYLOAD = 64 * 1024 * 1024  # the largest max_payload a server can be configured to
-# A legal 4,004-byte subject with long stream and consumer names comes back as a 4,450-byte line: the
-# 4,096 bytes of the outbound limit would be a poison pill here.
+MAX_PAYLOAD = 64 * 1024 * 1024  # The largest max_payload that a server accepts in its configuration.
+# A legal 4,004-byte subject with long stream and consumer names comes back as a 4,450-byte line. The 4,096 bytes of the
+# outbound limit would be a poison pill here.
 MAX_CONTROL_LINE = 64 * 1024
-MAX_INFO = 1024 * 1024  # hundreds of connect_urls
+MAX_INFO = 1024 * 1024  # Enough for hundreds of connect_urls.
 
 LEAST_LIMIT = 8 * 1024 * 1024
-"""The least that `payload_limit` allows. A stream delivers what it took under a higher limit, and a leaf node what its
-hub takes: refusing that would cut the link again and again. More than 8 MiB is what nats-server warns of."""
+"""The smallest result of `payload_limit`. A stream may deliver messages that it stored under a higher limit, and a leaf
+node messages that its hub accepts. Refusing them would cut the link again and again. nats-server warns of more than
+8 MiB."""
 
 _FIRST_BYTES = b"MHIP+-mhip"
 _SMALL_PART, _SHARED_PART = 4096, 65536
 _BLANKS = re.compile(rb"[ \t]+")
-_SIZE_DIGITS = 10  # more digits than any allowed size has; int() of endless digits is quadratic
-_SMALL_MESSAGE = 512  # bytes on the wire, on average in a chunk, below which chunks are split at every CRLF
-_FEW = 8  # messages in a chunk up to which splitting gains nothing
-_MOST_ODD = 4  # frames of another kind in a chunk that is read by splitting
-_SPLIT_PAUSE = 64  # chunks read without splitting after one that had more
-_KNOWN_SIZES = 4096  # entries of the size table: bounded, the peer chooses what is in it
+_SIZE_DIGITS = 10  # More digits than any allowed size has. int() of endless digits is quadratic.
+_SMALL_MESSAGE = 512  # Average bytes on the wire in a chunk, below which chunks are split at every CRLF.
+_FEW = 8  # Messages in a chunk up to which splitting gains nothing.
+_MOST_ODD = 4  # Most frames of another kind in a chunk that is read by splitting.
+_SPLIT_PAUSE = 64  # Chunks read without splitting after one that had more.
+_KNOWN_SIZES = 4096  # Entries of the size table. It is bounded, because the peer chooses its contents.
 _BARE: dict[bytes, Event] = {b"PING": Ping(), b"PONG": Pong(), b"+OK": Ok()}
 
 M = TypeVar("M", bound=Msg)
@@ -40,25 +41,26 @@ _Frame = tuple[bytes, bytes, bytes | None, int, int]  # subject, sid, reply, hea
 
 
 def payload_limit(announced: int) -> int:
-    """Bytes that a message may have from a server that announces this `max_payload` (0 or less: nothing).
+    """Most bytes of a message from a server that announces this `max_payload` (0 or less: it announces none).
 
-    Twice of it, because servers of one cluster may be set differently; they stay far below that.
+    It is twice the announced value, because the servers of one cluster may have different settings. They stay far below
+    that.
     """
     return min(MAX_PAYLOAD, max(2 * announced, LEAST_LIMIT)) if announced > 0 else MAX_PAYLOAD
 
 
 class Parser(Generic[M]):
-    """One instance per connection. Not thread-safe: fed by the reader alone.
+    """One instance per connection. It is not thread-safe: only the reader feeds it.
 
-    `message` is the class built for MSG and HMSG, called as `message(subject, sid, reply, payload)` or with
-    the header block as fifth argument; a subclass of `Msg` may add fields that have defaults.
-    The limits are in bytes; memory held never exceeds the limit of what is being received.
+    `message` is the class to build for MSG and HMSG. The parser calls it as `message(subject, sid, reply, payload)` or
+    with the header block as fifth argument. A subclass of `Msg` may add fields that have defaults.
 
-    `max_payload`, `max_control_line` and `max_info`: 64 MiB, 64 KiB, 1 MiB.
+    The limits `max_payload`, `max_control_line` and `max_info` are in bytes, by default 64 MiB, 64 KiB and 1 MiB. The
+    parser never holds more memory than the limit of the frame that it is receiving.
 
     Attributes:
-        unlimited: Subscriptions that may get messages up to MAX_PAYLOAD whatever `restrict` says: what a server
-            answers, the 100,000 subjects of a stream, is no message of a client, and not held to `max_payload`.
+        unlimited: Subscriptions that may get messages up to MAX_PAYLOAD despite `restrict`. `max_payload` limits the
+            messages of clients, and not the answers of a server, such as the 100,000 subjects of a stream.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Parser(Generic[M]):
         self._max_line = max_control_line
         self._max_info = max_info
         self._sizes: dict[bytes, int] = {}
-        self._small = 0  # length up to which the next chunk is split: its messages are expected to be small
+        self._small = 0  # length up to which the next chunk is split, if small messages are expected
         self._pause = 0
         self._parts: list[bytes | bytearray] = []  # an unfinished line, or the payload so far
         self._held = 0  # bytes in _parts
@@ -98,14 +100,14 @@ class Parser(Generic[M]):
         return not self._held and self._frame is None
 
     def copy(self) -> Parser[M]:
-        """Another parser at the same point of the same stream: what is fed to one is not fed to the other."""
+        """Another parser at the same point of the same stream. From then on each is fed separately."""
         other = object.__new__(self.__class__)
         other.__dict__.update(self.__dict__)
         other._parts = [bytearray(part) if part.__class__ is bytearray else part for part in self._parts]
         return other
 
     def completed_by(self, data: bytes) -> bool:
-        """True when nothing is held, or what is held ends within `data`."""
+        """True when no frame is unfinished, or the unfinished frame ends within `data`."""
         if self._frame is not None:
             return len(data) >= self._frame[4] + 2 - self._held
         return not self._held or b"\r\n" in data
@@ -113,8 +115,8 @@ class Parser(Generic[M]):
     def feed(self, data: bytes) -> list[Event]:
         """Every event that is complete with this chunk, in order.
 
-        Raises ProtocolError for what is not NATS; events of the same chunk from before it are on the
-        error as `.events`. After that the parser refuses everything with the same error (and no events).
+        Raises ProtocolError for bytes that are not NATS. Earlier events of the same chunk are on the error as
+        `.events`. After that the parser refuses everything with the same error (and no events).
         """
         if self._error is not None:
             raise type(self._error)(str(self._error))
@@ -134,7 +136,7 @@ class Parser(Generic[M]):
         return events
 
     def _expect(self, length: int, count: int) -> None:
-        """How the next chunk is read: as this one, if its messages are as small."""
+        """Decide how to read the next chunk: like this one, if its messages are as small."""
         if self._pause:
             self._pause -= 1
             self._small = 0
@@ -142,7 +144,7 @@ class Parser(Generic[M]):
             self._small = 4 * length if count > _FEW and length < _SMALL_MESSAGE * count else 0
 
     def _split(self, data: bytes, events: list[Event]) -> int:
-        """Read a chunk of small messages by splitting it; returns where `_parse` has to go on."""
+        """Read a chunk of small messages by splitting it; returns the offset at which `_parse` has to continue."""
         if b"\t" in data:
             return 0
         start = self._parse_headed(data, events) if data[:5] == b"HMSG " else 0
@@ -151,10 +153,10 @@ class Parser(Generic[M]):
     def _parse_small(self, data: bytes, events: list[Event]) -> int:
         """Read small MSG frames as pairs of line and payload.
 
-        One split of the chunk finds all CRLFs at 520 ns per message of 128 B, where `_parse` needs 780 for a find
-        and two slices each; a payload of 1 KiB costs more to scan than that saves. Frames of another kind (a payload
-        that holds CRLF, PING) are read one by one: every pull of a consumer ends in a status, and as long as that
-        ended the splitting, nothing that came by pulls was read this way.
+        One split of the chunk finds all CRLFs at 520 ns per message of 128 B. `_parse` needs 780 for a find and two
+        slices each. A payload of 1 KiB costs more to scan than that saves. Frames of another kind (a payload that holds
+        CRLF, PING) are read one by one. Every pull of a consumer ends in a status; when that still ended the splitting,
+        pulled messages were never read this way.
         """
         if not _lines_fit(data, self._max_line):
             return 0
@@ -197,11 +199,12 @@ class Parser(Generic[M]):
                 return end
 
     def _parse_headed(self, data: bytes, events: list[Event]) -> int:
-        """The same for small HMSG frames: 600 ns per message where `_parse` needs 830.
+        """The same for small HMSG frames: 600 ns per message, while `_parse` needs 830.
 
-        The chunk begins with one and is split before the others; a part that is not exactly one frame ends it. The
-        last part is left to others: it may be unfinished, or end with something else. Tried: find and two slices
-        instead of partition 690 ns; splitting at every CRLF, as for MSG, needs to know how many lines a block has.
+        The chunk begins with such a frame and is split before the others. A part that is not exactly one frame ends it.
+        The last part is left to others, because it may be unfinished, or end with something else. Tried: find and two
+        slices instead of partition took 690 ns. Splitting at every CRLF, as for MSG, requires the number of lines in a
+        block.
         """
         parts = data.split(b"\r\nHMSG ")
         last = parts.pop()
@@ -238,12 +241,12 @@ class Parser(Generic[M]):
         return len(data) - len(last) - 5
 
     def _parse(self, data: bytes, events: list[Event], start: int = 0) -> None:
-        # One long loop with local names instead of small methods: the hottest code of the library. ns per
-        # message of 128 B here / in a loop without any check, same run (Python 3.11): 780 / 710, with a
-        # JetStream reply 850 / 790, with reply and headers 1,040 / 820 (4,200 when HMSG left the loop).
+        # One long loop with local names instead of small methods, because it is the hottest code of the library. In ns
+        # per message of 128 B, here / in a loop without any check, same run (Python 3.11), it takes 780 / 710. With a
+        # JetStream reply it takes 850 / 790, with reply and headers 1,040 / 820 (4,200 when HMSG left the loop).
         find, append, message, sizes = data.find, events.append, self._message, self._sizes
         length, max_line = len(data), self._max_line
-        tabs = b"\t" in data  # asked once per chunk: only then can a line be separated by tabs
+        tabs = b"\t" in data  # checked once per chunk: only then can a line be separated by tabs
         reply: bytes | None
         header_digits: bytes | None
         while start < length:
@@ -252,8 +255,8 @@ class Parser(Generic[M]):
                 self._hold_line(data[start:])
                 return
             line = data[start:eol]
-            # split(b" ") and not split(): a server passes on subjects with \v and \f, and if these separated,
-            # a publisher could forge the sid and the reply of the line.
+            # Use split(b" ") instead of split(). A server forwards subjects with \v and \f, and if these separated
+            # fields, a publisher could forge the sid and the reply of the line.
             fields = line.split(b" ")
             count = len(fields)
             if eol - start > max_line or (tabs and b"\t" in line):
@@ -275,7 +278,7 @@ class Parser(Generic[M]):
                 continue
             size = sizes.get(digits)
             if size is None:
-                size = self._learn(digits)  # -1 if it is none: then data[end] is the line's LF
+                size = self._learn(digits)  # -1 if it is not a size: then data[end] is the line's LF
             body = eol + 2
             end = body + size
             if end + 2 > length or data[end] != 13 or data[end + 1] != 10 or not subject or not sid:
@@ -295,7 +298,7 @@ class Parser(Generic[M]):
             start = end + 2
 
     def _frame_at(self, data: bytes, start: int, eol: int, events: list[Event]) -> int:
-        """One frame of any kind at `start`; returns where the next one begins."""
+        """Read one frame of any kind at `start`; returns the offset of the next one."""
         frame = self._line(data[start:eol], events)
         start = eol + 2
         if frame is None:
@@ -317,7 +320,7 @@ class Parser(Generic[M]):
         return self._message(subject, sid, reply, body[header_size:], body[:header_size])
 
     def _line(self, line: bytes, events: list[Event]) -> _Frame | None:
-        """Understand any control line: appends its event, or returns the frame that a payload follows."""
+        """Parse any control line: append its event, or return the frame whose payload follows."""
         verb, *rest = _BLANKS.split(line, 1)
         verb = verb.upper()
         if verb == b"INFO":
@@ -369,7 +372,7 @@ class Parser(Generic[M]):
         raise ProtocolError(f"not a size: {shorten(line)}")
 
     def _learn(self, digits: bytes) -> int:
-        """The size, entered into the table; -1 when it is none or too large."""
+        """The size, entered into the table; -1 when it is not a size or too large."""
         # Strict ASCII digits: int() would also take "+1", "1_1" and " 1".
         if not digits.isdigit() or len(digits) > _SIZE_DIGITS:
             return -1
@@ -408,7 +411,7 @@ class Parser(Generic[M]):
         """Keep an unfinished line, if it may still become a legal one."""
         head = b"".join([part[:60] for part in (*self._parts[:2], tail)])
         if head[0] not in _FIRST_BYTES:
-            # Told at once: a peer that is no NATS server may never send the CRLF.
+            # Raised immediately, because a peer that is not a NATS server may never send the CRLF.
             raise ProtocolError(f"not an operation of a NATS server: {shorten(head)}")
         is_info = head[:5].upper() in (b"INFO ", b"INFO\t")
         limit = self._max_info if is_info else self._max_line
@@ -418,7 +421,7 @@ class Parser(Generic[M]):
         self._hold(tail)
 
     def _resume(self, data: bytes, events: list[Event]) -> bytes:
-        """Continue what the last chunk left unfinished; returns the bytes that are still to parse."""
+        """Continue the unfinished frame of the last chunk; returns the bytes that are still to parse."""
         if self._frame is not None:
             return self._resume_payload(self._frame, data, events)
         if b"\r\n" not in data and not (data[0] == 10 and self._parts[-1][-1] == 13):
@@ -433,7 +436,7 @@ class Parser(Generic[M]):
             self._hold(data)
             return b""
         parts, self._parts, self._held, self._frame = self._parts, [], 0, None
-        # CRLF is taken off the last part and not off the joined payload: that would copy it once more.
+        # Cut CRLF from the last part. Cutting it from the joined payload would copy the payload once more.
         last: bytes | bytearray = data[:missing]
         if missing == 1:
             last = parts.pop() + last
@@ -444,8 +447,8 @@ class Parser(Generic[M]):
         return data[missing:]
 
     def _join(self, frame: _Frame, parts: list[bytes | bytearray]) -> M:
-        """The message of a payload in parts. Its headers leave the first part: cutting them from the joined payload
-        copied that once more, a tenth of reading a large object."""
+        """The message of a payload in parts. It cuts the headers from the first part: cutting them from the joined
+        payload copied it once more, which was a tenth of reading a large object."""
         subject, sid, reply, header_size, _ = frame
         first = parts[0]
         if not 0 < header_size <= len(first):
@@ -455,9 +458,9 @@ class Parser(Generic[M]):
 
 
 def _lines_fit(data: bytes, most: int) -> bool:
-    """Whether nothing between two CRLFs is longer than `most`: from each CRLF to the last one within reach.
+    """True if no part between two CRLFs is longer than `most`. It jumps from each CRLF to the last one within reach.
 
-    Some 10 ns per message; the length of each part would cost 40.
+    It takes about 10 ns per message; the length of each part would cost 40.
     """
     at, end = 0, len(data)
     while end - at > most:
@@ -469,9 +472,10 @@ def _lines_fit(data: bytes, most: int) -> bool:
 
 
 def only_message(data: bytes, subject: bytes, message: type[M]) -> M | None:
-    """The message that `data` is if it is exactly one MSG or HMSG frame to `subject`, in the plain form; else None.
+    """The message in `data` if that is exactly one MSG or HMSG frame to `subject`, in the plain form; else None.
 
-    For a caller that reads at a frame boundary and knows what should come. It keeps no state: give it up at any point.
+    For a caller that reads at a frame boundary and knows what to expect. It keeps no state, so the caller can stop at
+    any point.
     """
     line, found, body = data.partition(b"\r\n")
     fields = line.split(b" ")

@@ -1,6 +1,6 @@
-"""What may stand in a control line: checks of subjects, queue groups and names, and wildcard match.
+"""Validates subjects, queue groups and names for a control line, and matches wildcards.
 
-Every check returns the encoded bytes, so that a caller cannot check one thing and send another.
+Every check returns the encoded bytes, so a caller cannot check one thing and send another.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def matches(pattern: str, subject: str) -> bool:
     if wanted[-1] == ">":
         wanted.pop()
         if len(given) <= len(wanted):
-            return False  # '>' stands for one token at least
+            return False  # '>' matches one token at least
         del given[len(wanted) :]
     if len(wanted) != len(given):
         return False

@@ -1,8 +1,8 @@
-"""What lives beneath a Connection: dialling, reading, sending, waiting. Not part of the public API.
+"""The internals of a Connection: connecting, reading, sending and waiting. Not part of the public API.
 
-The layers above (JetStream, buckets, services, workers, Spark) use `Engine`, which they get from
-`jsclient.connection.engine_of`, and what else `__all__` has. import-linter checks that nothing else is imported from
-here. In a forked child every use of an engine raises ForkedConnection.
+The layers above (JetStream, buckets, services, workers, Spark) use `Engine` and the other names in `__all__`. They get
+an engine from `jsclient.connection.engine_of`. import-linter checks that they import nothing else from here. In a
+forked child every use of an engine raises ForkedConnection.
 """
 
 from jsclient._engine.engine import Engine

@@ -1,4 +1,4 @@
-"""The events thread: user callbacks of a connection, serially, never on the reader thread."""
+"""The events thread runs the user callbacks of a connection serially, never on the reader thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESERVE: Final = 4_096
 """Places beyond that for the events of the link: a flood of errors, or of futures, must not push them out."""
 
 NO_THREAD_PAUSE: Final = 0.1
-"""Seconds after which the thread is asked for again when the system gave none."""
+"""Seconds until the thread is started again when the system had none."""
 
 
 class EventsThread:
@@ -30,7 +30,7 @@ class EventsThread:
 
     def __init__(self, name: str, later: Callable[[float, Callable[[], None]], Any] | None = None) -> None:
         self._name = name
-        self._later = later  # call_later of the clock: a thread that could not be started is asked for again
+        self._later = later  # call_later of the clock: tries again if the thread could not be started
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._to_start = [None]  # the one that pops it starts the thread: one call into C, no lock across Thread.start
         self._thread: Thread | None = None
@@ -40,17 +40,18 @@ class EventsThread:
     def run(self, call: Callable[..., Any], *args: Any, rare: bool = False, always: bool = False) -> None:
         """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on.
 
-        `rare`: it may take a reserved place.
+        `rare`: the call may take a reserved place.
 
-        `always`: also when too many wait already, and on this thread when that of the callbacks has ended with the
-        connection. For what is told once, such as the end: a call that asks for it late would wait for ever.
+        `always`: the call runs even if too many wait already. If the events thread has ended with the connection, the
+        call runs on this thread. Use it for a single report, such as the end: a caller that registers for the end too
+        late would wait forever.
         """
         if always and self._stopped:
             self._call(call, args)
             return
         if self._stopped or sys.is_finalizing():
             # A finalizer that runs while the interpreter goes down: a thread started now would never run, and
-            # Thread.start would wait for it for ever.
+            # Thread.start would wait for it forever.
             return
         if self._queue.qsize() >= LIMIT + RESERVE * rare and not always:
             self.dropped += 1
@@ -82,7 +83,7 @@ class EventsThread:
                 self._to_start.append(None)
 
     def stop(self) -> None:
-        """Ends the thread after what is queued; it is never joined by threads of ours."""
+        """Ends the thread after the queued calls; threads of this library never join it."""
         self._stopped = True
         self._queue.put(None)
 
@@ -98,11 +99,11 @@ class EventsThread:
                 return
             with contextlib.suppress(MemoryError):  # none to log it with either
                 self._call(*item)
-            item = None  # or what it holds would live until the next one comes
+            item = None  # otherwise its contents would live until the next item comes
 
     @staticmethod
     def _call(call: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             handlers.ran(call(*args))
-        except BaseException:  # also SystemExit: nobody else would run the callbacks that follow
+        except BaseException:  # also SystemExit: no one else would run the callbacks that follow
             log.exception("a callback of the connection raised")

@@ -1,4 +1,4 @@
-"""Dialling: servers are tried in turn, on a thread of its own, until a link stands or there is no point in going on."""
+"""A separate thread tries one server at a time until a link is up or there is no point in continuing."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ AUTH_ERROR_SPACING: Final = 2.0
 """Seconds between two refusals of the same credentials that count as two: a server that restarts may refuse first."""
 
 ABANDON_AFTER: Final = 0.5
-"""Seconds that close() gives a thread that is dialling."""
+"""Seconds that close() gives a connecting thread."""
 
 LATE: Final = 0.1
-"""Seconds that connect() gives its connector thread, beyond all timeouts, to say why there is no link."""
+"""Seconds that connect() gives its connector thread, beyond all timeouts, to report why there is no link."""
 
 NO_THREAD_PAUSE: Final = 0.5
 """Seconds until the next try when the system has no thread left to reconnect with."""
 
 
 class Connector:
-    """Makes the links of a Session: for the first, for each after a loss. The thread hands a link over when it stands,
+    """Makes the links of a Session: the first, and another after each loss. The thread hands over a link that is up,
     and ends."""
 
     def __init__(self, engine: Engine, options: ConnectOptions, session: Session) -> None:
@@ -58,7 +58,7 @@ class Connector:
         self._authenticator = options.authenticator()
         self.hurry: waiting.Gate = waiting.Gate()  # ends the delay before the next attempt
         self.ever_connected: bool = False
-        self._was_secure = False  # a link was TLS: then all that follow are
+        self._was_secure = False  # a link used TLS: then all later ones do
         self._made = 0  # threads
         self._thread: Thread | None = None
         self._dialling: Transport | None = None
@@ -68,7 +68,7 @@ class Connector:
     def start(self) -> None:
         """Connect for the first time; waits for it unless `retry_on_failed_connect`. Ctrl-C abandons the attempt.
 
-        Every server of the list gets `connect_timeout`, and that bounds the whole wait.
+        Every server of the list gets `connect_timeout`, which bounds the complete wait.
         """
         result: waiting.Ticket[BaseException | None] = waiting.Ticket()
         self.spawn(result)
@@ -87,7 +87,7 @@ class Connector:
             raise error
 
     def leave(self, link: Link) -> None:
-        """The server of `link` is a lame duck, and there are others: connect to one of them, then give this link up."""
+        """The server of `link` is a lame duck and there are others: connect to one of them, then give up this link."""
         link.leaving = True
         self._engine.clock.call_later(random.uniform(0.0, lame_duck.SPREAD), lambda: self.spawn(old=link))
 
@@ -125,14 +125,14 @@ class Connector:
             log.exception("connecting failed")
         if old is not None:
             old.leaving = False
-            return  # the server ends the old link itself in the end, and that is a loss as any
+            return  # the server ends the old link itself in the end, and that counts as any other loss
         if result is not None:
             result.put(error)
         if error is not None and not heard and not self._closing.is_set():
             self._engine.shutdown.fail(error)
 
     def _dial_until_up(self, once: bool, old: Link | None) -> BaseException | None:
-        """Try servers until a link stands (None) or there is no point in going on (the reason)."""
+        """Try servers until a link is up (None) or there is no point in continuing (the reason)."""
         session = self._session
         attempts: list[tuple[str, str]] = []
         failures: list[BaseException] = []
@@ -160,7 +160,7 @@ class Connector:
                 self.pool.failed(server)
                 attempts = [*attempts[-50:], (server.url, errors.brief(error))]
                 failures = [*failures[-50:], error]
-                # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
+                # After the first connect, wrong options are temporary: a file being replaced, a variable not yet set.
                 wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected
                 last = old is None and (wrong_options or self._refused_for_good(error))
                 quiet = once or self._closing.is_set()
@@ -180,8 +180,10 @@ class Connector:
         return errors.ConnectionClosed("the connection was closed while it was being made")
 
     def _next_server(self, others: bool = False, as_usual: bool = False) -> tuple[Server | None, float | None]:
-        """The server to dial now, as the application chooses or else (`as_usual`) as the pool does; and the seconds to
-        wait before that, None for the usual ones. `others`: not the one in use."""
+        """The server to connect to now, and the seconds to wait before that (None for the usual pause).
+
+        The application chooses the server, or else (`as_usual`) the pool does. `others`: not the server in use.
+        """
         choose = self._options.reconnect.choose
         if choose is not None and self.ever_connected and not as_usual and len(self.pool):
             try:
@@ -247,7 +249,7 @@ class Connector:
         return errors.ConnectFailed(f"no server could be reached: {told}", attempts)
 
     def _refused_for_good(self, error: BaseException) -> bool:
-        """The same credentials were refused again after a while: trying on would only fill the server's log."""
+        """True if servers refused the same credentials again after a while: to try on would only fill their log."""
         limit = self._options.auth_error_limit
         if not isinstance(error, errors.AuthError) or isinstance(error, errors.AuthTimeout):
             self._auth_refused = (None, 0.0, 0)
@@ -261,7 +263,7 @@ class Connector:
         return limit is not None and self._auth_refused[2] >= max(limit, 1)
 
     def connected(self, link: Link) -> None:
-        """The link stands, and is taken."""
+        """The session has adopted this link, which is up."""
         self.ever_connected = True
         self._auth_refused = (None, 0.0, 0)
         self._was_secure = self._was_secure or link.stream.secure
@@ -269,11 +271,11 @@ class Connector:
         self.pool.connected(link.server, time.monotonic())
 
     def abandon(self) -> None:
-        """The connection closes: a server that says nothing must not keep the thread for `connect_timeout`."""
+        """The connection closes: do not let a silent server hold the thread for `connect_timeout`."""
         if self._dialling is not None:
             self._dialling.shutdown()
 
     def join(self) -> None:
-        """Wait a moment for the thread, if it is not the present one; a link that it makes later is dropped."""
+        """Wait a moment for the thread, if it is not the current one; a link that it makes later is dropped."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(ABANDON_AFTER)

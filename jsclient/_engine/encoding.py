@@ -1,4 +1,4 @@
-"""Messages as frames: validated, within what the server takes. The frames themselves are made by `protocol.frames`."""
+"""Encodes messages as frames that are valid and within the server's limits. `protocol.frames` builds the frames."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jsclient.protocol.errors import LineTooLong
 from jsclient.protocol.frames import hpub, pub, pub_start, with_reply
 
 KNOWN_SUBJECTS: Final = 4096
-"""Validated subjects that a connection remembers: a check costs 1 us, a dictionary look-up 40 ns."""
+"""Validated subjects that a connection remembers: a check costs 1 µs, a dictionary look-up 40 ns."""
 
 
 class Encoder:
-    """Knows what the server takes, as far as it has told, and which subjects were checked before."""
+    """Knows which limits the server has announced, and which subjects were checked before."""
 
     def __init__(self, connected_url: Callable[[], str]) -> None:
         self._connected_url = connected_url
@@ -30,12 +30,12 @@ class Encoder:
         reply: str | bytes = b"",
         headers: HeadersLike | bytes | None = None,
     ) -> bytes:
-        """One validated PUB or HPUB frame. For layers: `reply` as bytes and `headers` as an encoded block are
-        taken as they are."""
+        """One validated PUB or HPUB frame. For layers: `reply` as bytes and `headers` as an encoded block are used
+        unchanged."""
         return self.frame(self.pub_start(subject, reply), payload, headers)
 
     def frame(self, start: bytes, payload: Payload, headers: HeadersLike | bytes | None = None) -> bytes:
-        """The same behind a start of line that was checked already, or came over the wire."""
+        """The same for a start of line that was checked already, or came over the wire."""
         if payload.__class__ is not bytes:
             payload = as_bytes(payload)
         size = len(payload)
@@ -52,7 +52,7 @@ class Encoder:
         return hpub(start, block, payload)
 
     def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
-        """How the line of a message begins (see `protocol.frames`), validated as in `encode`."""
+        """The beginning of a message's line (see `protocol.frames`), validated as in `encode`."""
         try:
             start = self.starts[subject]
         except (KeyError, TypeError):  # new, or no str at all

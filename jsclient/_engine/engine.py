@@ -1,12 +1,12 @@
-"""The engine of a Connection: its parts, and what they tell each other.
+"""The engine of a Connection: its parts, and the calls between them.
 
-    callers -> Requests, Encoder -> Outbox -> socket        Session: dialling, the reader, reconnecting
+    callers -> Requests, Encoder -> Outbox -> socket        Session: connecting, the reader, reconnecting
     socket -> reader -> Subscriptions -> mailboxes, sinks   Subscriptions: the table, SUB and UNSUB
     Events: callbacks, listeners, errors                  Shutdown: drain and close
 
-Threads (all daemons): a reader per live link, a connector per dial, one flusher, one events thread for callbacks,
-workers for the callbacks of subscriptions. A caller that is the only one to wait reads the socket itself: see
-`reading`.
+All threads are daemons. There is one reader per live link, one connector per connection attempt, one flusher, one
+events thread for callbacks, and workers for the callbacks of subscriptions. A caller that is the only one to wait
+reads the socket itself: see `reading`.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.connection")
 
 MOST_SINKS: Final = 4
-"""Subscriptions up to which the reader looks whether somebody waits, before it lends its right to read."""
+"""Number of subscriptions up to which the reader checks whether a thread waits, before it lends its right to read."""
 
 _numbers = itertools.count(1)
 _live: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
 
 
 class Engine:
-    """One session with a NATS system that outlives its links: what a Connection, and the layers above it, are made on.
+    """One session with a NATS system that outlives its links. A Connection and the layers above it are built on it.
 
     In a forked child it becomes a ForkedEngine: every use of it but `close` raises ForkedConnection.
 
-    No more than 29 attributes per instance: beyond that CPython keeps them in a dict of its own for each instance, and
+    Keep it at 29 attributes per instance or fewer. Beyond that CPython keeps a separate dict for each instance, and
     every look-up of every call gets slower.
     """
 
@@ -92,10 +92,10 @@ class Engine:
         self.subscriptions: Subscriptions = Subscriptions(self)
         self.wake_chain: WakeChain = WakeChain(self.outbox, self.clock.kick)
         self.clock.wake_chain = self.wake_chain
-        self._answers = 0  # of requests, that the reader has taken note of
-        self.woke_taker: bool = False  # the reader did, with the chunk it has just delivered
+        self._answers = 0  # answers to requests, as of the reader's last look
+        self.woke_taker: bool = False  # the reader woke a taker with the chunk it has just delivered
         self.encoder: Encoder = Encoder(lambda: self.connected_url)
-        # What is called for every message, without a call in between.
+        # Calls made for every message: an attribute here saves a call in between.
         self.encode: Callable[..., bytes] = self.encoder.encode
         self.post: Callable[..., None] = self.outbox.post
         self.post_core: Callable[[Frame], None] = self.outbox.post_core
@@ -128,13 +128,13 @@ class Engine:
             raise
 
     def _instrument(self, instrument: Instrumentation) -> None:
-        """Others in the place of what is called for every message. An engine without an instrument pays nothing."""
+        """Replace the calls that run for every message. An engine without an instrument pays nothing."""
         self.request = instruments.sending(instrument, "request", self.request)
         self.post = instruments.posting(instrument, self.post)
         self.events.instrument(instrument)
 
     def gone(self) -> None:
-        """It has ended: no fork and no exit of the interpreter need see to it."""
+        """It has ended: a fork or the exit of the interpreter can ignore it."""
         _live.pop(self.number, None)
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Engine:
     # --- the end: see `shutdown`  ----------------------------------------------------------------------------
 
     def close(self, wait: bool = True) -> None:
-        """Send what is buffered, then end everything; see `Shutdown.close`."""
+        """Send buffered data, then end everything; see `Shutdown.close`."""
         self.shutdown.close(wait)
 
     def closed_error(self) -> errors.ConnectionClosed:
@@ -164,7 +164,7 @@ class Engine:
 
     @property
     def takes_headers(self) -> bool:
-        """True unless the server has said that it takes no headers; then `check_headers` raises."""
+        """False if the server has announced that it takes no headers; then `check_headers` raises."""
         return self.encoder.takes_headers
 
     def check_headers(self) -> None:
@@ -183,22 +183,25 @@ class Engine:
         return self.requests.later_reply(reply, timeout)
 
     def forget_reply(self, reply: Msg) -> None:
-        """No further replies are wanted. Does nothing where none are heard."""
+        """Wait for no further replies. Does nothing if none are awaited."""
         self.requests.forget_reply(reply)
 
     def request_each(
         self, subjects: list[bytes], payload: bytes, deadline: Deadline
     ) -> tuple[dict[int, Msg], BaseException | None]:
-        """One request to each subject (validated), one write, one wait. Only for what may be done twice: frames that a
-        lost link has not taken go out on the next.
+        """One request to each (validated) subject, with one write and one wait.
 
-        Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
+        Use it only for requests that are safe to repeat: frames that a lost link has not sent go out on the next link.
+
+        Returns the replies that came within the deadline, by number, and the error that ended the wait early, if any.
         """
         return self.requests.request_each(subjects, payload, deadline)
 
     def when_read(self, call: Callable[[], None]) -> None:
-        """Make a call on the flusher thread, once the server has read all that was sent so far, and what it
-        had sent before is here; or the link is gone."""
+        """Make a call on the flusher thread once the server has read everything sent so far.
+
+        By then everything that the server had sent before has arrived. The call is also made when the link is gone.
+        """
         self.session.pings.send(WhenAnswered(lambda: self.clock.call_soon(call)))
         self.session.recall_reader()
         self.outbox.nudge()
@@ -206,7 +209,7 @@ class Engine:
     # --- subscriptions: see `subscriptions` -------------------------------------------------------------------------
 
     def new_inbox(self) -> str:
-        """A subject that nobody else can guess, for replies."""
+        """A subject for replies that no one else can guess."""
         return f"{self.options.inbox_prefix}.{nuid.inbox_id()}"
 
     def open_inbox(self, subject: str | None = None, queue: str = "") -> Inbox:
@@ -222,29 +225,29 @@ class Engine:
         return subscription
 
     def callbacks_at_work(self) -> list[OrderedCallback]:
-        """Of callbacks that have not handled all that came; also of subscriptions that have ended, which the table does
-        not have any more."""
+        """The callbacks that have not handled all their messages yet. They include callbacks of ended subscriptions,
+        which the table no longer has."""
         found = (getattr(taker, "ordered_callback", None) for taker in self.takers.all())
         return [callback for callback in found if callback is not None and not callback.is_idle]
 
     def remove_subscription(
         self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
     ) -> None:
-        """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
+        """Forget a subscription. With `keep_sink` only the server does, and messages on their way still arrive."""
         self.subscriptions.remove(subscription, tell_server, keep_sink)
 
     def sends_within(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """In the body what this thread sends waits for room until the deadline at most, and not for `write_timeout`."""
+        """In the body, a send of this thread waits for room until the deadline at most, instead of `write_timeout`."""
         return self.outbox.sends_within(deadline)
 
     def bound(self) -> Deadline | None:
-        """The deadline of `sends_within` that this thread is in: what else it waits for meanwhile ends then, too."""
+        """The deadline of `sends_within` that this thread is in; its other waits end then, too."""
         return self.outbox.bound()
 
     # --- the right to read: see `reading` -------------------------------------------------------------------
 
     def lent_reading(self) -> Reading | None:
-        """Called before a wait: a thread that may read does so; a handler on top of a turn ends that turn first."""
+        """Called before a wait: a thread that may read does so. A signal handler on top of a turn first ends it."""
         link = self.session.link
         if link is None:
             return None
@@ -253,7 +256,7 @@ class Engine:
         return reading if reading.lent or (reading.lock._is_owned() and reading.is_ours()) else None
 
     def lends(self) -> bool:
-        """Reader thread: the last chunk woke somebody, and nobody else waits for what comes next."""
+        """Reader thread: the last chunk woke a thread, and no other thread waits for the next one."""
         answers = self.requests.answers
         woken = self.woke_taker or answers != self._answers
         self.woke_taker, self._answers = False, answers
@@ -269,35 +272,35 @@ class Engine:
                 if sink.mailbox._waiters:
                     return False
             elif sink.sid != self.requests.sid:
-                return False  # it has a thread of its own, or none: a callback, acks of asynchronous publishes
+                return False  # it has its own thread, or none: a callback, acks of asynchronous publishes
         return True
 
     def count_borrowed(self, reading: Reading) -> None:
-        """Reader thread: add what callers have read themselves."""
+        """Reader thread: add the messages that callers have read themselves."""
         self.subscriptions.messages_in += reading.messages_in
         self.subscriptions.bytes_in += reading.bytes_in
         reading.messages_in = reading.bytes_in = 0
 
-    # --- what the session tells us, on the reader or the connector thread: none of these may wait ---------
+    # --- reports of the session, on the reader or the connector thread: none of these may wait ------------
 
     def messages_in(self) -> int:
-        """So far, over all links."""
+        """The number of messages received so far, over all links."""
         link = self.session.link
         return self.subscriptions.messages_in + (0 if link is None else link.reading.messages_in)
 
     def server_takes(self, max_payload: int, headers: bool) -> None:
-        """The server has told what it takes."""
+        """The server has announced its limits."""
         if max_payload > 0:
             self.encoder.max_payload = max_payload
         self.encoder.takes_headers = headers
 
     def _server_would_take(self, frame: Frame) -> bool:
-        """Whether what was encoded for another link, or server, is still within what this one takes."""
+        """True if a frame that was encoded for another link or server is within the limits of this one."""
         limit = self.encoder.max_payload
         return (self.takes_headers or not has_headers(frame)) and (len(frame) <= limit or size_of(frame) <= limit)
 
     def link_up(self, link: Link) -> None:
-        """Connector thread: subscribe everything on the new link, and go online."""
+        """Connector thread: send all subscriptions over the new link, and go online."""
         refused, subscribed = self.subscriptions.link_up(link.stream, self._server_would_take)
         self.messages_out -= len(refused)
         kept, limit = "were kept while there was no link, and", self.encoder.max_payload
@@ -312,9 +315,9 @@ class Engine:
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
     ) -> None:
-        """Reader thread: calls that wait for an answer over the dead link learn it now.
+        """Reader thread: fail the calls that wait for an answer over the dead link.
 
-        `withdrawn`: frames of which no byte was sent, so that their owners need not call the outcome unknown.
+        `withdrawn`: frames of which no byte was sent, so their owners need not report an unknown outcome.
         """
         for subscription in list(self.subscriptions.sinks.values()) if withdrawn else ():
             if isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink):
@@ -324,8 +327,10 @@ class Engine:
         self.events.tell(ConnectionEvent("disconnected", reason), reason)
 
     def link_left(self, withdrawn: list[Frame]) -> None:
-        """Connector thread: the link is given up for one that stands already. The application is told nothing, and the
-        requests under way stay under way: their answers come over the new link, too."""
+        """Connector thread: give up the link for another one that is already up.
+
+        The application gets no event. Requests in progress continue: their answers can come over the new link, too.
+        """
         for subscription in self.subscriptions.subscribed() if withdrawn else ():
             if isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink):
                 guarded(subscription.sink.withdrawn, withdrawn)
@@ -338,7 +343,7 @@ class Engine:
         self.events.add_link_listener(listener)
 
     def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
-        """It hears no more; nothing happens if it did not."""
+        """Remove a listener. Unknown listeners are ignored."""
         self.events.remove_link_listener(listener)
 
     def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
@@ -346,15 +351,16 @@ class Engine:
         self.events.add_violation_listener(listener)
 
     def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
-        """It hears no more; nothing happens if it did not."""
+        """Remove a listener. Unknown listeners are ignored."""
         self.events.remove_violation_listener(listener)
 
     def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
-        """Queue user code for the events thread: serial, bounded, what it raises is logged."""
+        """Queue user code for the events thread, which runs it serially and logs its exceptions. The queue is
+        bounded."""
         self.events_thread.run(call, *args)
 
     def run_last_callback(self, call: Callable[..., Any], *args: Any) -> None:
-        """The same for what comes once in a life, its end: never dropped, however many others wait."""
+        """The same for an event that comes only once, such as the end: never dropped, even if the queue is full."""
         self.events_thread.run(call, *args, always=True)
 
     def report_error(self, error: BaseException, subscription: Any) -> None:
@@ -369,16 +375,16 @@ class Engine:
             raise self.closed_error()
 
     def check_process(self) -> None:
-        """Raises ForkedConnection in a forked child, where nothing comes that one could wait for."""
+        """Raises ForkedConnection in a forked child, where a wait could never end."""
 
     def check_draining(self) -> None:
-        """Raises ConnectionDraining once a drain takes nothing new, ConnectionClosed."""
+        """Raises ConnectionDraining once a drain accepts nothing new, and ConnectionClosed."""
         self.check_usable()
         if self.draining and self.session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
             raise errors.ConnectionDraining("the connection drains")
 
     def check_takes(self) -> None:
-        """Raises ConnectionDraining or ConnectionClosed where nothing new may begin to take messages."""
+        """Raises ConnectionDraining or ConnectionClosed if no new consumer of messages may start."""
         self.check_usable()
         if self.draining:
             raise errors.ConnectionDraining("the connection drains")
@@ -392,7 +398,7 @@ class Engine:
 
     @property
     def is_connected(self) -> bool:
-        """True while a link stands."""
+        """True while a link is up."""
         return self.session.link is not None and not self.session.closing.is_set()
 
     @property
@@ -409,7 +415,7 @@ class Engine:
 
     @property
     def link_info(self) -> LinkInfo | None:
-        """The present link, as the application sees it; None when there is none."""
+        """The current link, as the application sees it; None when there is none."""
         link = self.session.link
         if link is None:
             return None
@@ -455,12 +461,12 @@ class Engine:
 
 
 def live_engines() -> list[Engine]:
-    """Those of this process that are not closed."""
+    """The engines of this process that are not closed."""
     return list(_live.values())
 
 
 def forget_engines() -> None:
-    """In a forked child: they are the parent's."""
+    """For a forked child: the engines belong to the parent."""
     _live.clear()
 
 

@@ -1,4 +1,4 @@
-"""What happens to a connection, and who is told of it: events, callbacks of the options, listeners, the log."""
+"""Reports what happens to a connection through events, the callbacks of the options, listeners and the log."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ log = logging.getLogger("jsclient.connection")
 hints.wanted(globals(), "Connection", "Engine")
 
 LIMIT: Final = 4_096
-"""Events that may wait to be taken; later ones are dropped and counted."""
+"""Number of events that may wait; the client drops and counts later ones."""
 
 RESERVE: Final = 256
-"""Places beyond that for events of the link: a flood of errors must not push them out."""
+"""Further places for events of the link, which a flood of errors must not push out."""
 
 NEXT_TIMEOUT: Final = 30.0
-"""Seconds that `next` waits unless told otherwise."""
+"""Seconds that `next` waits by default."""
 
 Kind = Literal["connected", "disconnected", "reconnected", "closed", "discovered_servers", "lame_duck", "error"]
 
@@ -47,11 +47,11 @@ class ConnectionEvent:
     """One thing that happened; the callback `on_<kind>` gets the same event.
 
     Attributes:
-        kind: What happened.
-        error: Why: of "error", "disconnected" and "closed" (None when the application closed it itself).
+        kind: The kind of event.
+        error: The reason, for "error", "disconnected" and "closed" (None when the application closed it itself).
         subscription: The subscription that the error is about, if it is about one.
         servers: The URLs of "discovered_servers".
-        time: When it was told: seconds since 1970 by the clock of this machine.
+        time: The time of the report, in seconds since 1970 by the clock of this machine.
     """
 
     kind: Kind
@@ -62,11 +62,11 @@ class ConnectionEvent:
 
 
 class ConnectionEvents:
-    """What happens to a connection, in order: iterate it, or call `next`. Made by `Connection.events`.
+    """The events of a connection, in order. Iterate over it, or call `next`. Made by `Connection.events`.
 
-    The last event is "closed"; then the iteration ends. Leaving its `with` block stops it. Threads that share it get
-    each event once. A listener that falls 4,096 events behind misses errors, and 256 later also the events of the link:
-    `dropped` counts them.
+    The iteration ends after the last event, "closed", or when its `with` block ends. Threads that share it get each
+    event once. If a listener falls 4,096 events behind, it misses errors. After 256 more events it also misses those
+    about the link. `dropped` counts the missed events.
 
     Options of several methods:
         timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
@@ -75,13 +75,13 @@ class ConnectionEvents:
     """
 
     def __init__(self, connection: Connection, engine: Engine) -> None:
-        self._connection: Connection = connection  # as long as somebody takes from here
+        self._connection: Connection = connection  # held as long as these events are in use
         self._engine: Engine = engine
         self._mailbox: Mailbox = Mailbox()
         self.dropped: int = 0
 
     def put(self, event: ConnectionEvent) -> None:
-        """From any thread of the engine; never waits. The end is never dropped."""
+        """Add an event, from any thread of the engine; never waits. The end is never dropped."""
         limit = LIMIT if event.kind == "error" else LIMIT + RESERVE
         if len(self._mailbox) >= limit and event.kind != "closed":
             self.dropped += 1
@@ -89,11 +89,13 @@ class ConnectionEvents:
             self._mailbox.put(event)
 
     def end(self, reason: BaseException) -> None:
-        """Nothing comes any more: what takes from it gets `reason`."""
+        """No more events come: callers of `next` get `reason`."""
         self._mailbox.forked(reason)
 
     def next(self, timeout: Timeout = DEFAULT) -> ConnectionEvent:
-        """The next event. Waits at most `timeout` seconds (30 by default, None: for ever, 0: only what is there).
+        """The next event. Waits at most `timeout` seconds, by default 30.
+
+        With None it waits indefinitely, and with 0 it returns only an event that has already arrived.
 
         Raises TimedOut, and SubscriptionClosed after `close` or the last event.
         """
@@ -117,7 +119,7 @@ class ConnectionEvents:
 
     @property
     def closed(self) -> bool:
-        """True once nothing more comes; what is there can still be taken."""
+        """True once no more events come. You can still take the events that have arrived."""
         return self._mailbox.closed is not None
 
     def close(self) -> None:
@@ -137,12 +139,12 @@ class ConnectionEvents:
 
 
 EVERY: Final = 10
-"""The first failed attempt of an outage is logged, and each tenth: an outage of a night must not fill the log."""
+"""An outage logs its first failed attempt and each tenth, because an outage of a night must not fill the log."""
 
 
 class Outage:
-    """Logs the loss of a link, the attempts that fail, and the next link. On the events thread: a log handler is user
-    code, and may wait for what only the reader brings."""
+    """Logs the loss of a link, the attempts that fail, and the next link. It does so on the events thread, because a
+    log handler is user code and may wait for data that only the reader delivers."""
 
     def __init__(self, number: int, events: EventsThread) -> None:
         self._number = number
@@ -152,7 +154,7 @@ class Outage:
 
     @property
     def seconds(self) -> float | None:
-        """Since the last link was lost; None while one stands."""
+        """Seconds since the last link was lost; None while one is up."""
         began = self._began
         return None if began is None else time.monotonic() - began
 
@@ -170,7 +172,7 @@ class Outage:
         self._log(level, "cannot connect to %s (attempt %d): %s", url, count, errors.brief(error))
 
     def end(self, url: str, first: bool) -> None:
-        """A link stands, perhaps in the place of another one that still stood."""
+        """A link is up. It may replace another one that was still up."""
         seconds, failed = self.seconds, self.failed_attempts
         self._began, self.failed_attempts = None, 0
         if seconds is not None and not first:
@@ -184,7 +186,7 @@ class Outage:
 
 
 class Events:
-    """Callbacks of the application run on the events thread; listeners of layers on the thread that tells them."""
+    """Callbacks of the application run on the events thread. Listeners of layers run on the reporting thread."""
 
     def __init__(self, engine: Engine, events: EventsThread) -> None:
         self._engine = engine
@@ -192,7 +194,7 @@ class Events:
         self._streams: list[weakref.ref[ConnectionEvents]] = []
         self._events = events
         self._instrument: Instrumentation | None = None
-        self._reconnect: list[End] = []  # how to tell it of the end of the outage, on the events thread
+        self._reconnect: list[End] = []  # reports the end of the outage to it, on the events thread
         self.link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self.slow_consumers: int = 0
@@ -218,7 +220,7 @@ class Events:
             self._violation_listeners.remove(listener)
 
     def link_event(self, event: LinkEvent, subscriptions: list[Any] | None = None) -> None:
-        """To these subscriptions, then to the listeners."""
+        """Report to these subscriptions, then to the listeners."""
         for subscription in subscriptions or ():
             guarded(subscription.link_event, event)
         for listener in list(self.link_listeners):
@@ -232,7 +234,7 @@ class Events:
     # --- the application ----------------------------------------------------------------------------------
 
     def set_callbacks(self, callbacks: Mapping[str, Callable[..., Any] | None]) -> None:
-        """From now on these; None: nothing is called."""
+        """Use these callbacks from now on; None calls nothing."""
         wrong = sorted(name for name in callbacks if name not in self._callbacks)
         if wrong:
             raise errors.ConfigError(f"a connection has no callback {', '.join(wrong)}: {', '.join(self._callbacks)}")
@@ -241,7 +243,8 @@ class Events:
         self._callbacks.update(callbacks)
 
     def open_events(self, connection: Connection) -> ConnectionEvents:
-        """Whatever is told from now on. Held weakly: what nobody takes from is not filled."""
+        """All events from now on. The engine holds the object weakly and stops filling it when it is no longer
+        used."""
         events = ConnectionEvents(connection, self._engine)
         self._streams.append(weakref.ref(events, self._dropped))
         return events
@@ -258,12 +261,12 @@ class Events:
         return [events for known in list(self._streams) if (events := known()) is not None]
 
     def forked(self, reason: BaseException) -> None:
-        """This is a forked child: nothing is told any more."""
+        """This is a forked child: it reports no more events."""
         for events in self._open_streams():
             events.end(reason)
 
     def instrument(self, instrument: Instrumentation) -> None:
-        """Tell it of outages and slow consumers."""
+        """Report outages and slow consumers to `instrument`."""
         self._instrument = instrument
 
     def _measure(self, event: ConnectionEvent) -> None:
@@ -280,7 +283,8 @@ class Events:
             instruments.told(self._instrument, operation, event.error)
 
     def tell(self, event: ConnectionEvent, *args: Any, last: bool = False) -> None:
-        """To the streams of events, then to the callback of that name, with the connection before its arguments."""
+        """Report to the streams of events, then to the callback of that name, which gets the connection before its
+        arguments."""
         rare = event.kind != "error"
         for events in self._open_streams():
             events.put(event)
@@ -293,7 +297,7 @@ class Events:
             events.close()
 
     def report_error(self, error: BaseException, subscription: BaseSubscription | None) -> None:
-        """To `on_error` and the streams of events, or to the log when there is neither."""
+        """Report to `on_error` and the streams of events, or to the log when there is neither."""
         heard = self._callbacks["on_error"] is not None or self._streams
         if heard or self._instrument is not None:
             public = None if subscription is None else subscription.public()
@@ -312,7 +316,7 @@ class Events:
         self.report_error(error, subscription)
 
     def report_beyond_credit(self, inbox: Inbox) -> None:
-        """Reader thread: a server sends far more than was asked for."""
+        """Reader thread: a server sends far more than the requested number of messages."""
         error = errors.SlowConsumer(
             f"messages on {inbox.subject!r} are dropped: the server sends far more than was asked for "
             f"({len(inbox)} wait). It is broken or hostile. Messages that want an ack come again.",

@@ -1,4 +1,4 @@
-"""What `Connection.stats` and `Connection.health` return."""
+"""The results of `Connection.stats` and `Connection.health`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from jsclient.states import ConnectionState
 
 @attrs.frozen
 class Statistics:
-    """Counters since the connection was made. Bytes are those of the wire.
+    """Counters since the connection was made. Byte counters refer to the wire.
 
     Attributes:
         messages_in: Messages received, replies included.
         bytes_in: Bytes received.
         messages_out: Publishes and requests, without the ones that never left.
-        bytes_out: Bytes that the kernel has taken.
-        reconnects: How often the link was lost and made again.
+        bytes_out: Bytes that the kernel has accepted.
+        reconnects: The number of links made after the first one, also to leave a lame duck server.
         subscriptions: Subscriptions and inboxes that are open at this moment.
         callbacks_dropped: Events of the connection that were dropped because its callbacks were too slow.
     """
@@ -33,15 +33,15 @@ class Statistics:
 
 @attrs.frozen(kw_only=True)
 class LinkInfo:
-    """The link that stands at this moment; the next one may go to another server, and has another `client_id`.
+    """The current link. The next one may go to another server, and has another `client_id`.
 
     Attributes:
         url: The server, without user information.
-        local_address: Our end, as host:port; "" where the transport has none.
+        local_address: The client's end, as host:port; "" if the transport has none.
         peer_address: The other end, as host:port: the server, or a proxy before it.
-        tls: What was agreed on; None on a link in clear.
+        tls: The negotiated TLS parameters; None on an unencrypted link.
         client_id: The number by which the server knows the link.
-        round_trip: Seconds to the server and back, the shortest seen.
+        round_trip: The shortest measured time to the server and back, in seconds.
     """
 
     url: str
@@ -54,19 +54,19 @@ class LinkInfo:
 
 @attrs.frozen
 class Health:
-    """What a probe wants to know; cheap, and safe from any thread. Ages are seconds.
+    """The data for a probe. It is cheap to get, and safe from any thread. Ages are in seconds.
 
     Attributes:
-        state: Where the connection is in its life.
+        state: The state of the connection.
         server: URL of the server that it is connected to; "" while there is none.
         last_frame_age: Seconds since something came from the server; None without a link.
         pings_outstanding: Pings that the server has not answered yet.
         buffered_bytes: Bytes that wait to be sent.
-        slow_consumers: How often a subscription began to drop messages because they were not taken.
-        reconnects: How often the link was lost and made again.
-        last_error: What happened last to the connection; "" when nothing did.
-        outage: Seconds without a link so far, also before the first one; None while a link stands.
-        failed_attempts: Attempts to connect that have failed since the link was lost; 0 while a link stands.
+        slow_consumers: The number of times that a subscription began to drop messages because its buffer was full.
+        reconnects: The number of links made after the first one, also to leave a lame duck server.
+        last_error: The last error of the connection; "" if there was none.
+        outage: Seconds without a link so far, also before the first one; None while a link is up.
+        failed_attempts: Attempts to connect that have failed since the link was lost; 0 while a link is up.
     """
 
     state: ConnectionState
@@ -82,5 +82,5 @@ class Health:
 
     @property
     def connected(self) -> bool:
-        """True while a link stands. A readiness probe asks for it."""
+        """True while a link is up. Use it in a readiness probe."""
         return self.outage is None

@@ -1,6 +1,6 @@
-"""The flusher thread: sends what is coalesced within two milliseconds, and is the clock of a connection.
+"""The flusher thread sends coalesced frames within two milliseconds, and is the clock of a connection.
 
-It is never on the path of a call that waits for a reply. It parks while nothing is queued and no timer runs.
+It is never on the path of a call that waits for a reply. It parks while the queue is empty and no timer runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLICE: Final = 0.1
 """Seconds that a write may wait for a slow server before timers get their turn, and between looks at a late one."""
 
 IDLE_TICKS: Final = 4
-"""Looks that find little, after which the flusher parks; until then a publisher need not wake it."""
+"""Number of looks that find few frames, after which the flusher parks; until then a publisher need not wake it."""
 
 LITTLE: Final = 8
 """Frames that the flusher may find at such a look: the next core publish after a pause shall leave immediately."""
@@ -66,7 +66,7 @@ class Flusher:
 
     def kick(self) -> None:
         """Something is queued: drain it within a tick. Takes no lock."""
-        # What is unread there wakes the thread, and it looks at the queue after that. It gets the interpreter late: a
+        # An unread item wakes the thread, which looks at the queue after that. The thread gets the interpreter late: a
         # hundred acks in a row left a hundred kicks.
         if self._inbox.empty():
             self._inbox.put(None)
@@ -90,7 +90,7 @@ class Flusher:
         while not self._stopping:
             try:
                 self._look_after()
-            except MemoryError:  # a clock that ended would leave what waits for it, such as the next try to connect
+            except MemoryError:  # if the clock ended, waiting timers such as the next try to connect would be lost
                 time.sleep(TICK)
             except Exception:  # of a socket in Python code, say
                 log.exception("the clock of the connection failed, and goes on")
@@ -106,7 +106,7 @@ class Flusher:
                 empty = 0  # posted, or a chain begun, between the last look and the flag
                 continue
             sent = outbox.bytes_out
-            # A handler may keep what has left the queue, also frames of other threads: then it looks now and then.
+            # A signal handler may hold back frames that have left the queue, also of other threads: look regularly.
             kicked = self._wait(TICK if busy else SLICE if outbox.holds_back() else None)
             if self._stopping:
                 return
@@ -120,7 +120,7 @@ class Flusher:
             else:
                 empty = min(empty + 1, IDLE_TICKS)
             if chain.running or chain.answered:
-                empty = 0  # go on ticking as long as a chain runs
+                empty = 0  # continue ticking as long as a chain runs
                 if chain.look() and outbox.bytes_out != sent:
                     continue  # it moves and sends for itself
             if not outbox.offline and (outbox.frames or outbox.holds_back()):
@@ -135,7 +135,7 @@ class Flusher:
             log.exception("draining the outbox failed")
 
     def _wait(self, limit: float | None) -> bool:
-        """Until a kick, a new timer, a due timer or the limit; True after a kick."""
+        """Wait until a kick, a new timer, a due timer or the limit; True after a kick."""
         timeout = limit
         if self._timers:
             due = max(0.0, self._timers[0][0] - time.monotonic())

@@ -1,4 +1,4 @@
-"""What becomes of engines when their process forks, or ends."""
+"""Handles the engines of a process when it forks or ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ALLOWED: Final = frozenset(
 
 
 class ForkedEngine(Engine):
-    """What an engine becomes in a forked child: it closes silently and refuses everything else."""
+    """The class of an engine in a forked child: it closes silently and refuses everything else."""
 
     def __getattribute__(self, name: str) -> Any:
         if name not in _ALLOWED:
@@ -55,10 +55,10 @@ def _forked_error() -> errors.ForkedConnection:
 
 
 def _after_fork_in_child() -> None:
-    # No lock that exists may be taken here: the thread that held it is not in this process.
+    # Take none of the existing locks here: a thread that held one does not exist in this process.
     for live in live_engines():
         link = live.session.link
-        # Takers, too: a subscription that has all it will get is not in the table any more, and still holds messages.
+        # Takers, too: a subscription that has received everything is no longer in the table, but still holds messages.
         for sink in [*live.subscriptions.sinks.values(), *live.takers.all()]:
             mailbox = getattr(sink, "mailbox", None)
             if isinstance(mailbox, Mailbox):
@@ -83,7 +83,8 @@ def _after_fork_in_child() -> None:
 
 
 def _quiet(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The hook for what ends a thread, without daemon threads that waited on a connection: these end at the exit."""
+    """The hook for exceptions that end a thread, but not for daemon threads that waited on a connection: they end at
+    exit."""
 
     def tell(args: Any) -> None:
         daemon = args.thread is not None and args.thread.daemon
@@ -94,7 +95,7 @@ def _quiet(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _at_exit() -> None:
-    """Normal interpreter exit: flush what is buffered, at most 2 s in all, and close. Starts no thread."""
+    """Normal interpreter exit: flush buffered data, for at most 2 s in all, and close. Starts no thread."""
     deadline = Deadline(CLOSE_FLUSH)
     threading.excepthook = _quiet(threading.excepthook)
     for live in live_engines():
@@ -103,7 +104,7 @@ def _at_exit() -> None:
 
 
 def watch_process() -> None:
-    """See to the engines of this process when it forks or ends; called once."""
+    """Handle the engines of this process when it forks or ends; called once."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork_in_child)
     atexit.register(_at_exit)

@@ -1,9 +1,9 @@
 """Leaving a server that is about to stop (lame duck mode), over the new link that the connector has made.
 
-On the old link nothing new goes out, what is under way is answered, the subscriptions end, and a PONG confirms that all
-they were sent has come. From the last UNSUB to the first SUB on the new link it takes two round trips. Core messages
-may pass us by in them, as at any reconnect. Reply inboxes stay subscribed to the end: late answers come over the new
-link.
+The client sends nothing new over the old link and waits for the answers in flight. Then it ends the subscriptions, and
+a PONG confirms that all their messages have arrived. From the last UNSUB to the first SUB on the new link it takes two
+round trips. The client may miss core messages in this time, as at any reconnect. Reply inboxes stay subscribed to the
+end, and late answers come over the new link.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from jsclient._engine.session import Session
 
 SPREAD: Final = 4.0
-"""Seconds within which the clients of a server leave it, each at a random moment: as a herd they would run over the
-neighbours. The server waits for ten before it closes the first one."""
+"""Seconds within which the clients of a server leave it, each at a random moment. All together they would overload the
+other servers. The server waits for ten seconds before it closes the first client."""
 
 PATIENCE: Final = 0.5
-"""Seconds that what is under way on the old link has to be answered. The new link brings the other answers."""
+"""Seconds to wait for answers in flight on the old link. The new link brings the other answers."""
 
 SETTLE: Final = 1.0
-"""Seconds that the old server has to say that it has read everything."""
+"""Seconds that the old server has to confirm that it has read everything."""
 
 GLANCE: Final = 0.005
 
 
 def may_leave(session: Session, old: Link) -> bool:
-    """True while the link stands, and there is a server to go to."""
+    """True while the link is up, and there is another server."""
     stands = session.link is old and old.error is None and session.state is ConnectionState.CONNECTED
     return stands and session.pool.has_alternative()
 
 
 def replace(session: Session, old: Link, new: Link) -> None:
-    """From one link to the other. A thread with something to send meanwhile waits, for a few round trips at most."""
+    """Move from one link to the other. A thread that sends meanwhile waits, for a few round trips at most."""
     reason = errors.ConnectionLost(f"{old.server.url} is shutting down (lame duck mode)", sent=False)
     begun = session.go_offline(old)
     settled = begun and _drain(session)
@@ -53,7 +53,7 @@ def replace(session: Session, old: Link, new: Link) -> None:
         if moves:
             session.link = None
     if begun:
-        # Not moved: the old link has ended just now, or it stalls and nobody knows what has arrived. That is a loss.
+        # Not moved: the old link has ended just now, or it stalls and it is unclear what has arrived. That is a loss.
         old.shutdown()
     if not moves:
         discard(new.stream)
@@ -65,7 +65,7 @@ def replace(session: Session, old: Link, new: Link) -> None:
 
 
 def _drain(session: Session) -> bool:
-    """Get what is under way answered, and the subscriptions ended. False when the server does not confirm it."""
+    """Wait for answers in flight, and end the subscriptions. False when the server does not confirm it."""
     outbox, patience, deadline = session.outbox, Deadline(PATIENCE), Deadline(PATIENCE + SETTLE)
     outbox.drain(patience)
     subscribed = session.engine.subscriptions.subscribed()

@@ -1,5 +1,7 @@
-"""One live session with one server: the handshake (INFO, and TLS before it, after it, or never; CONNECT), and the
-facts about it. It never reconnects."""
+"""One live session with one server: the handshake and the facts about it. It never reconnects.
+
+The handshake is INFO, with TLS before it, after it, or not at all, and CONNECT.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ MAX_TICK: Final = 1.0
 
 
 class Link:
-    """A session that stands: CONNECT was accepted. The reader thread owns `recv`; the outbox owns `send`."""
+    """A session that is up: the server accepted CONNECT. The reader thread owns `recv`; the outbox owns `send`."""
 
     def __init__(
         self, stream: Transport, parser: protocol.Parser[Msg], info: protocol.ServerInfo, server: Server
@@ -42,17 +44,17 @@ class Link:
         self.stream = stream
         self.info = info
         self.server = server
-        self.info_in_clear = True  # the last INFO did not come inside TLS: anybody between may have written it
-        self.events: list[Any] = []  # what came together with the PONG of the handshake
-        self.lame = False  # the server has said that it is about to stop
-        self.leaving = False  # we are about to
+        self.info_in_clear = True  # The last INFO came outside TLS, so anyone in between may have written it.
+        self.events: list[Any] = []  # Events that came together with the PONG of the handshake.
+        self.lame = False  # The server has announced that it is about to stop.
+        self.leaving = False  # The client is about to leave it.
         self.pings_out = 0
         self.unsent: int
         self.taken: int
-        self.taken, self.unsent = 0, 0  # by the kernel, of what we sent; and what it did not: at the last ping
-        self.round_trip: float = 0.0  # seconds to the server and back, the shortest seen
-        self.answered = False  # a ping, after those of the handshake
-        self.messages_before = 0  # those that had come over all links when this one began to bring some
+        self.taken, self.unsent = 0, 0  # Bytes that the kernel had accepted at the last ping, or not.
+        self.round_trip: float = 0.0  # The shortest time to the server and back, in seconds.
+        self.answered = False  # The server has answered a ping after the handshake.
+        self.messages_before = 0  # Messages that all links had delivered when this one began to.
         self.reading: Reading = Reading(stream, parser)
         parser.restrict(payload_limit(info.max_payload))
         self.next_ping: float
@@ -64,9 +66,10 @@ class Link:
         self.announced = False  # the application knows of it
 
     def line_moves(self, taken: int, unsent: int) -> bool:
-        """Once per ping: whether the server has read since the last one. The kernel was full then, and has taken more.
+        """Called once per ping. True if the server has read since the last one: the kernel was full then, and has
+        accepted more.
 
-        A PING stands behind what we send: a message of 8 MiB takes half a minute on a slow line.
+        A PING queues behind the data that the client sends: a message of 8 MiB takes half a minute on a slow line.
         """
         moves = self.unsent > 0 and taken > self.taken
         self.taken, self.unsent = taken, unsent
@@ -88,9 +91,10 @@ def open_link(
     on_stream: Callable[[Transport], None],
     on_digest: Callable[[Any], None],
 ) -> Link:
-    """Dial, upgrade, authenticate. Raises ConnectFailed and its kin, TlsError, AuthError, NotANatsServer.
+    """Connect, upgrade, authenticate. Raises ConnectFailed and its subclasses, TlsError, AuthError, NotANatsServer.
 
-    `must_encrypt`: a link of this session was TLS, so that a server in clear is an impostor or stripped of it.
+    `must_encrypt`: an earlier link of this session used TLS. If this server does not, it is an impostor, or someone
+    removed TLS.
     """
     deadline = Deadline(options.connect_timeout)
     stream = _dial(server, options, deadline, abandoned)
@@ -110,7 +114,7 @@ def open_link(
         except OSError as error:
             if isinstance(error, errors.TlsError):
                 raise
-            # The server has hung up; its reason (an -ERR, a TLS alert) may still wait to be read below.
+            # The server has hung up. Its reason (an -ERR, a TLS alert) may still be readable below.
         link = Link(stream, parser, info, server)
         handshake_first = isinstance(options.tls, TLSOptions) and options.tls.handshake_first
         link.info_in_clear = not (stream.secure and (server.websocket or handshake_first))
@@ -132,7 +136,7 @@ def tick(ping_interval: float) -> float:
 
 
 def discard(stream: Transport) -> None:
-    """Close a link that nobody has used."""
+    """Close an unused link."""
     stream.shutdown()
     with contextlib.suppress(OSError):
         stream.close()
@@ -191,12 +195,12 @@ def _await_pong(link: Link, deadline: Deadline) -> None:
                     raise err.error
                 if notice is None:
                     notice = err.error
-                    link.events.append(event)  # reported once the link stands
+                    link.events.append(event)  # reported later
             if isinstance(event, protocol.Pong):
                 link.events += events[index + 1 :]
                 return
             if isinstance(event, protocol.Info):
-                link.info = event.decode()  # 2.15 sends a second INFO before the first PONG
+                link.info = event.decode()  # server 2.15 sends a second INFO before the first PONG
                 link.info_in_clear = not link.stream.secure
             elif isinstance(event, protocol.Ping):
                 link.events.append(event)
@@ -205,10 +209,10 @@ def _await_pong(link: Link, deadline: Deadline) -> None:
 def greet(
     stream: Transport, server: Server, options: ConnectOptions, must_encrypt: bool, deadline: Deadline
 ) -> tuple[Transport, protocol.Parser[Msg], protocol.ServerInfo]:
-    """TLS and websocket as the URL, the options and INFO say; returns the stream that CONNECT goes over.
+    """Start TLS and websocket as the URL, the options and INFO require. Returns the stream that CONNECT goes over.
 
-    `ws://` says itself that it is in clear; `nats://` leaves that to the server, which is believed only as long as
-    nothing says `must_encrypt`.
+    `ws://` states explicitly that it is unencrypted. `nats://` leaves the choice to the server, and the client accepts
+    that choice only without `must_encrypt`.
     """
     tls = options.tls if isinstance(options.tls, TLSOptions) else None
     first = tls is not None and tls.handshake_first
@@ -258,7 +262,7 @@ def _start_tls(stream: Transport, server: Server, options: ConnectOptions, deadl
 
 
 def tls_context(options: ConnectOptions) -> ssl.SSLContext:
-    """The user's own context, or one that verifies; files are read anew at every connect (rotation)."""
+    """The user's own context, or one that verifies. Files are read again at every connect, to allow rotation."""
     if isinstance(options.tls, ssl.SSLContext):
         return options.tls
     tls = options.tls if isinstance(options.tls, TLSOptions) else TLSOptions()
@@ -286,14 +290,17 @@ def _read_info(
         raise errors.NotANatsServer(f"{server.url} began with {type(first).__name__} instead of INFO")
     alone = len(events) == 1 and data.endswith(b"\n") and data.count(b"\n") == 1
     for event in events[1:]:
-        if isinstance(event, protocol.Err):  # it greets us only to say why it will not have us
+        if isinstance(event, protocol.Err):  # the server greets us only to report why it rejects us
             raise _refusal(event, stream, must_encrypt or first.decode().tls_required)
     return parser, first.decode(), alone
 
 
 def _refusal(event: protocol.Err, stream: Transport, must_encrypt: bool) -> errors.JsClientError:
-    """The error of an -ERR behind the first INFO. In clear, where TLS is to follow, anybody may have said it: then it
-    must not count against our credentials."""
+    """The error of an -ERR behind the first INFO.
+
+    If it arrives unencrypted although TLS is to follow, anyone may have sent it. It must not count against our
+    credentials then.
+    """
     error = server_errors.classify(event.text).error
     if isinstance(error, errors.AuthError) and must_encrypt and not stream.secure:
         return errors.ConnectFailed(f"refused in clear, before TLS: {error}")

@@ -1,11 +1,11 @@
 """The queue between the reader thread and the threads that take messages.
 
-The reader puts a list per chunk, takers take single messages, so that threads sharing a mailbox hoard nothing.
-A `deque` is shared and a taker is notified only if one is parked: 0.90 us per message end to end, where
+The reader puts a list per chunk. Takers take single messages, so threads that share a mailbox hoard nothing. They share
+a `deque`, and the reader notifies a taker only if one is parked. This costs 0.90 µs per message end to end;
 `queue.Queue` costs 2.3 and a Condition per message 1.8.
 
-Bytes are bounded without touching a message twice: the reader notes (count, bytes) per put, and what was taken
-since is the difference between the count put and the length of the deque. The bound is exact to one chunk.
+The mailbox limits bytes without touching a message twice. The reader notes (count, bytes) per put. The number of
+messages taken since then is the count put minus the length of the deque. The bound is exact to one chunk.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from jsclient import waiting
 from jsclient.durations import Deadline
 from jsclient.states import WAKE
 
-OVERHEAD = 200  # bytes a message costs beside its own, measured: object, list slot, bytes headers
+OVERHEAD = 200  # bytes a message costs in addition to its own, measured: object, list slot, bytes headers
 
 
 def message_size(message: Any) -> int:
-    """What a message counts against a byte limit: subject, reply, headers and payload."""
+    """The bytes that a message counts against a limit: subject, reply, headers and payload."""
     size = len(message.raw_subject) + len(message.data)
     if message.raw_reply is not None:
         size += len(message.raw_reply)
@@ -62,7 +62,8 @@ class Mailbox:
     )
 
     def __init__(self, max_messages: int | None = None, max_bytes: int | None = None, *, awaited: bool = True) -> None:
-        """`awaited=False`: nobody calls `get`. An empty deque takes 0.6 KB, and there may be 10,000 of these."""
+        """`awaited=False`: no thread calls `get`. This saves an empty deque of 0.6 KB for each of perhaps 10,000
+        mailboxes."""
         self.max_messages: int | None = max_messages
         self.max_bytes: int | None = max_bytes
         self.items: deque[Any] = deque()
@@ -76,18 +77,18 @@ class Mailbox:
         self._count_in = 0
         self._bytes_in = 0
         self._bytes_freed = 0
-        self._marks: deque[tuple[int, int]] = _NO_MARKS  # replaced by the first put that needs it
-        self._ends: list[Callable[[], None]] = _NO_ENDS  # replaced by the first that is to be told
+        self._marks: deque[tuple[int, int]] = _NO_MARKS  # the first put that needs a list replaces it
+        self._ends: list[Callable[[], None]] = _NO_ENDS  # the first `when_closed` replaces it
         self.high_messages: int
         self.high_bytes: int
-        self.high_messages = self.high_bytes = 0  # most that ever waited at once, where there is a limit
+        self.high_messages = self.high_bytes = 0  # largest backlog so far, if there is a limit
 
     def __len__(self) -> int:
         return len(self.items)
 
     @property
     def awaited(self) -> bool:
-        """Whether a thread waits for what comes next."""
+        """True when a thread waits for the next item."""
         return bool(self._waiters)
 
     # --- the reader's side ------------------------------------------------------------------------------
@@ -96,8 +97,8 @@ class Mailbox:
         """Add a chunk's messages; False when some were dropped and this is the first time of an episode."""
         first_drop = False
         if self.max_messages is not None:
-            # A new episode begins when the taker had caught up in between. Looked at before these messages are
-            # added: a burst that overflows at once would otherwise count to the episode before it.
+            # A new episode begins when the taker had caught up in between. Check before adding these messages:
+            # otherwise a burst that overflows immediately would count towards the previous episode.
             if self.overflowing and not self.is_behind:
                 self.overflowing = False
             kept = self._admit(messages, nbytes)
@@ -112,7 +113,7 @@ class Mailbox:
         return not first_drop
 
     def _admit(self, messages: list[Any], nbytes: int) -> list[Any]:
-        """As many of the messages as the limits leave room for; the new ones are dropped, as in nats.go."""
+        """The messages for which the limits leave room. New messages beyond them are dropped, as in nats.go."""
         assert self.max_messages is not None
         room = self.max_messages - len(self.items)
         if len(messages) > room:
@@ -148,7 +149,7 @@ class Mailbox:
 
     @property
     def is_behind(self) -> bool:
-        """True while messages were dropped and it has not been half empty since."""
+        """True from a drop of messages until the mailbox is at least half empty again."""
         if not self.overflowing or self.max_messages is None:
             return False
         half_empty = self.max_bytes is None or self.pending_bytes() * 2 <= self.max_bytes
@@ -158,14 +159,14 @@ class Mailbox:
         """Bytes not taken yet, exact to one chunk; only meaningful for mailboxes with a byte limit."""
         freed = self._bytes_freed
         taken = self._count_in - len(self.items)
-        for count, total in self._marks.copy():  # a copy: this may run beside the reader
+        for count, total in self._marks.copy():  # a copy: the reader may run concurrently
             if count > taken:
                 break
             freed = total
         return max(0, self._bytes_in - freed)
 
     def _forget_taken(self) -> int:
-        """What `pending_bytes` returns, for the reader alone: drops the marks that are no longer needed."""
+        """The same result as `pending_bytes`, for the reader alone. It drops the marks that are no longer needed."""
         taken = self._count_in - len(self.items)
         marks = self._marks
         while marks and marks[0][0] <= taken:
@@ -191,7 +192,7 @@ class Mailbox:
     # --- the takers' side -------------------------------------------------------------------------------
 
     def take(self) -> Any | None:
-        """What is there now, or None; never waits."""
+        """An available item, or None; never waits."""
         try:
             return self.popleft()
         except IndexError:
@@ -200,7 +201,8 @@ class Mailbox:
             return None
 
     def get(self, timeout: float | None) -> Any | None:
-        """The next item; None after `timeout` seconds; WAKE after `wake`; raises why it was closed once empty."""
+        """The next item, None after `timeout` seconds, or WAKE after `wake`. Once the mailbox is empty and closed, it
+        raises the reason."""
         try:
             return self.popleft()
         except IndexError:
@@ -212,7 +214,7 @@ class Mailbox:
             ticket: waiting.Ticket[Any] = waiting.Ticket()
             try:
                 self._waiters.append(ticket)
-                # Look again after queueing up: what was put before is seen here, what is put later wakes us.
+                # Look again after queueing up: this look finds items put before, and later ones wake this thread.
                 try:
                     return self.popleft()
                 except IndexError:
@@ -228,7 +230,7 @@ class Mailbox:
                 except queue.Empty:
                     return self.take()
                 try:
-                    return self.popleft()  # as usual: without another ticket, which costs 2 us
+                    return self.popleft()  # as usual: without another ticket, which costs 2 µs
                 except IndexError:
                     pass  # another thread was faster
             finally:
@@ -247,8 +249,8 @@ class Mailbox:
             self._notify(1)
 
     def wake(self) -> None:
-        """Nothing waits here any more: threads that wait now, or would later, get WAKE once nothing is left to take."""
-        self.woken = True  # first: a taker that is not in the queue of waiters yet must not miss it
+        """End all waits: threads that wait now, or would later, get WAKE once the mailbox is empty."""
+        self.woken = True  # first, because a taker that has not queued up yet must see it
         waiters = self._waiters
         while waiters:
             try:
@@ -257,7 +259,8 @@ class Mailbox:
                 return
 
     def close(self, reason: BaseException, discard: bool = False) -> None:
-        """No more puts are expected. What is there can still be taken, unless `discard`; then takers get `reason`."""
+        """No more puts are expected. Threads can still take the stored items, unless `discard`. Then takers get
+        `reason`."""
         if self.closed is None:
             self.closed = reason
         if discard:
@@ -271,15 +274,15 @@ class Mailbox:
         self._tell_closed()
 
     def forked(self, reason: BaseException) -> None:
-        """This is a forked child: what is there is the parent's. Only a call that waits beneath a
-        signal handler is told."""
+        """This is a forked child: the stored items belong to the parent. Only a call that waits beneath a signal
+        handler gets the reason."""
         self.items.clear()
         self.closed = reason
         while self._waiters:
             self._waiters.popleft().put(None)
 
     def when_closed(self, call: Callable[[], None]) -> None:
-        """Make a call, quick and once, when it is closed; at once if it is already."""
+        """Make a quick call, once, when the mailbox is closed; immediately if it is closed already."""
         if self._ends is _NO_ENDS:
             self._ends = []
         self._ends.append(call)

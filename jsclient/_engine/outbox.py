@@ -1,21 +1,23 @@
-"""The send path: one FIFO of whole frames. The thread that gets the send lock of the link writes for all.
+"""The send path: one FIFO of complete frames. The thread that gets the send lock of the link writes for all.
 
-Appending takes no lock. Two ways in:
+Appending takes no lock. There are two ways in:
 
-* `post` coalesces: async publishes and acks leave at 64 KiB, by the flusher within about 2 ms, or before any call of
-  ours blocks. `post_core` does the same at 108 KiB, but after a quiet moment a core publish leaves immediately;
-* `post_now` appends, then writes what the kernel takes: requests, synchronous publishes, pulls, flushes. The flusher
-  writes the rest: no caller waits for the network here.
+* `post` coalesces. Async publishes and acks leave at 64 KiB, by the flusher within about 2 ms, or before any call of
+  this library blocks. `post_core` does the same at 108 KiB, but after a quiet moment a core publish leaves immediately.
 
-Both are bounded: a caller that finds a megabyte queued waits for room, within its timeout, and otherwise learns that
-nothing of its message was sent. A frame that no byte of is out when its caller gives up can be withdrawn.
+* `post_now` appends, then writes as much as the kernel accepts. It is for requests, synchronous publishes, pulls and
+  flushes. The flusher writes the rest, so no caller waits for the network here.
 
-Plain `bytes` frames (core publishes, acks) that the kernel has not taken when the link is lost are kept for the
-next link. `Unkept` frames are not: their owners re-issue them or fail them.
+Both are bounded. A caller that finds a megabyte queued waits for room, within its timeout. If there is none, it learns
+that nothing of its message was sent. A caller that gives up can withdraw its frame if no byte of it is out.
 
-The contract for signal handlers (the site's page on threads has it for users): on top of its own thread's write a
-handler may post, and the code beneath sends it. It cannot wait there, because no other thread can write meanwhile: a
-call that waits raises Reentered. A handler that stays there for longer than `STUCK` costs the link, see `look`.
+If the link is lost, plain `bytes` frames (core publishes, acks) that the kernel has not accepted stay for the next
+link. `Unkept` frames do not: their owners re-issue them or fail them.
+
+Signal handlers have this contract, which the site's page on threads has for users. On top of a write of the same thread
+a handler may post, and the code beneath sends the frame. It cannot wait there, because no other thread can write
+meanwhile, so a call that waits raises Reentered. A handler that stays there for longer than `STUCK` costs the link, see
+`look`.
 """
 
 from __future__ import annotations
@@ -37,19 +39,21 @@ if TYPE_CHECKING:
     from jsclient._transport import Transport
 
 COALESCE: Final = 64 * 1024
-"""Queued bytes that leave at once: 4-5 times cheaper than a write per message. Beside 32 KiB asynchronous publishes of
-16 KiB take 0.8 of the CPU, small ones 0.97. With more (128 KiB) the server rests while the next ones are made."""
+"""Queued bytes that leave immediately, which is 4-5 times cheaper than a write per message. Compared with 32 KiB,
+asynchronous publishes of 16 KiB take 0.8 of the CPU, small ones 0.97. With more (128 KiB) the server idles while the
+next ones are made."""
 
 QUIET: Final = 0.0002
 """Seconds since a core publish left immediately, after which another one does."""
 
 CONVOY: Final = 0.002
-"""Seconds that such a write may take. `send` lets go of the interpreter lock: beside a thread that never does, the
+"""Seconds that such a write may take. `send` releases the interpreter lock. If another thread never releases it, the
 publisher waits 5 ms to get it back."""
 
 CONVOY_PAUSE: Final = 10.0
-"""After that none leaves at once for so many times as long as it took: a publisher is held up for a tenth of its time
-at most. A fixed pause was wrong: on a loaded machine any publish may be that slow."""
+"""After such a slow write, no core publish leaves immediately for this multiple of the time it took. So these writes
+delay a publisher by a tenth of its time at most. A fixed pause was wrong: on a loaded machine any publish may be that
+slow."""
 
 HIGH_WATER: Final = 1024 * 1024
 """While connected, a publisher that finds this much queued waits for room instead of adding to it."""
@@ -57,7 +61,7 @@ HIGH_WATER: Final = 1024 * 1024
 HIGH_WATER_FRAMES: Final = 65_536
 
 FRAME_OVERHEAD: Final = 64
-"""Bytes that a frame counts beside its own against the buffer limit while disconnected."""
+"""Bytes that a frame counts in addition to its own against the buffer limit while disconnected."""
 
 WRITE_TIMEOUT: Final = 10.0
 """Seconds that a publisher waits for room unless its call has a timeout: then the message is not sent."""
@@ -69,10 +73,10 @@ SETTLE: Final = 1.0
 """Seconds that the end of a link waits for the thread that writes."""
 
 STUCK: Final = 1.0
-"""Seconds after which a thread that has the send lock and does not go on costs the link."""
+"""Seconds after which a thread that has the send lock and makes no progress costs the link."""
 
 AT_ONCE: Final = Deadline(0)
-"""For callers that write only what the kernel takes without waiting."""
+"""For callers that write only as much as the kernel accepts without waiting."""
 
 MOST_LEFT, MOST_LEFT_SIZE = 32, 32 * 1024
 """Frames and bytes that may be left to others, see `leave`."""
@@ -105,9 +109,9 @@ class Outbox:
         self._bytes_before = 0  # sent over links that have ended
         self._most_sent = 0  # see `bytes_sent`
         self._sender: Sender | None = None
-        self.lock: Any = waiting.new_turn()  # the send lock of the link: its holder knows that no other thread writes
-        self.awaited_until: float = 0.0  # a publisher waits for the kernel: the flusher leaves the writing to it
-        self._stalled = False  # the last thread that waited for the kernel has waited in vain
+        self.lock: Any = waiting.new_turn()  # The send lock of the link: while held, no other thread writes.
+        self.awaited_until: float = 0.0  # A publisher waits for the kernel, and the flusher leaves the writing to it.
+        self._stalled = False  # the last wait for the kernel timed out
         self._seen: tuple[Any, ...] = ()  # see `look`
         self._seen_at = 0.0
         self._kick = kick
@@ -118,7 +122,7 @@ class Outbox:
         self._bounds: dict[int, Deadline] = {}  # thread -> see `sends_within`
         # Until `size` reaches this a publisher need not try to write: another thread is writing. A hint only.
         self.relief: int = 0
-        # Guards the account of what is queued while offline, and the switch between online and offline.
+        # Guards the count of frames queued while offline, and the switch between online and offline.
         self._account = waiting.new_lock()
         self._offline_bytes = 0
         self.online: waiting.Gate = waiting.Gate()  # opens when this offline time ends; each has its own
@@ -126,16 +130,16 @@ class Outbox:
     # --- ways in ----------------------------------------------------------------------------------------
 
     def post(self, frame: Frame, limit: int = COALESCE) -> None:
-        """Queue a frame; it leaves with others, at once when `limit` bytes are queued.
+        """Queue a frame. It leaves with others, or immediately when `limit` bytes are queued.
 
-        Raises BufferFull, ConnectionLost (Unkept while offline) or why the connection is closed: in each case nothing
-        of the frame is sent.
+        Raises BufferFull, ConnectionLost (Unkept while offline) or the reason why the connection is closed. In each
+        case nothing of the frame is sent.
         """
         if self.offline:
             self._post_offline(frame)
             return
         self.frames.append(frame)
-        size = len(frame)  # not inside the addition: a call is where threads change, and the count would be lost
+        size = len(frame)  # not inside the addition: threads may switch at a call, and a count would be lost
         self.size += size
         if self.closed is not None:
             self._came_late(frame)
@@ -168,7 +172,7 @@ class Outbox:
                 self._first_sent = now + CONVOY_PAUSE * took
 
     def post_now(self, frame: Frame, deadline: Deadline | None = None) -> None:
-        """Queue a frame and write what the kernel takes. Raises as `post` does, and Reentered as `check_wait` does.
+        """Queue a frame and write as much as the kernel accepts. Raises as `post` and Reentered as `check_wait`.
 
         `deadline` bounds the wait for room in a full queue (None: `patience`), then BufferFull.
         """
@@ -177,8 +181,8 @@ class Outbox:
         self.post_at_once(frame)
 
     def post_at_once(self, frame: Frame) -> None:
-        """`post_now` for pulls and the like: small, and bounded in number by their owners. It does not wait for room:
-        what it is for has a deadline of its own."""
+        """`post_now` for small frames such as pulls, whose owners limit their number. It does not wait for room,
+        because its callers have their own deadlines."""
         if self.offline:
             self._post_offline(frame)
             return
@@ -191,8 +195,8 @@ class Outbox:
             raise _reentered()
 
     def _came_late(self, frame: Frame) -> None:
-        """`closed` was set between the look at `offline` and the append: take the frame back, unless the last drain has
-        it. Raises why the connection is closed."""
+        """`closed` was set between the check of `offline` and the append. Take the frame back, unless the last drain
+        has it, and raise the reason why the connection is closed."""
         assert self.closed is not None
         if self.withdraw(frame):
             raise self.closed()
@@ -204,7 +208,7 @@ class Outbox:
         self.size += size
 
     def check_control(self) -> None:
-        """Raises BufferFull where more is queued than a full queue and what may have been kept for this link."""
+        """Raises BufferFull if the queue exceeds a full queue plus the most bytes that wait for a new link."""
         if self.size >= self._limit + 2 * HIGH_WATER:
             raise self._full()
 
@@ -214,13 +218,13 @@ class Outbox:
         if self.offline or len(self.frames) >= MOST_LEFT or max(size, self.size) + size > MOST_LEFT_SIZE:
             return False
         if self.lock._is_owned():
-            return False  # on top of our own thread's write: others cannot write
+            return False  # on top of this thread's own write: others cannot write
         self.frames.append(frame)
         self.size += size
         return self.closed is None or not self.withdraw(frame)
 
     def withdraw(self, frame: Frame) -> bool:
-        """Take a frame back that its caller does not want any more; True when no byte of it was sent, nor will be."""
+        """Take back a frame that its caller no longer wants; True when no byte of it was sent, nor will be."""
         try:
             self.frames.remove(frame)
         except ValueError:
@@ -231,26 +235,29 @@ class Outbox:
         return True
 
     def check_wait(self) -> None:
-        """Raises Reentered where the caller is a signal handler on top of its own thread's write."""
+        """Raises Reentered if the caller is a signal handler on top of a write of the same thread."""
         if self.lock._is_owned():
             raise _reentered()
 
     def flush(self) -> None:
-        """Write what is coalesced, if anything; called before every wait of ours, and never a wait itself. Raises as
+        """Write the coalesced frames, if any. This library calls it before every wait; it never waits itself. Raises as
         `check_wait` does."""
         self.check_wait()
         if self.frames and not self.offline:
             self.drain()
 
     def nudge(self) -> None:
-        """Write what is queued, if anything, where no wait of the caller counts on it."""
+        """Write the queued frames, if any, for a caller that does not wait for their effect."""
         self.drain()
 
     # --- writing ----------------------------------------------------------------------------------------
 
     def drain(self, deadline: Deadline = AT_ONCE, in_line: bool = False) -> bool:
-        """Write until nothing is left. False when another thread is writing (and looks again), or the kernel takes no
-        more until the deadline: then the flusher goes on. `in_line` waits a while for the other thread."""
+        """Write until nothing is left.
+
+        Returns False when another thread is writing (and looks again), or the kernel accepts no more until the
+        deadline. The flusher continues then. `in_line` waits a while for the other thread.
+        """
         try:
             for rounds in count(1):
                 sender = self._sender
@@ -260,7 +267,7 @@ class Outbox:
                     return True
                 lock = sender.lock
                 if lock._is_owned():
-                    break  # a signal handler on top of our own write, which goes on with it
+                    break  # a signal handler on top of this thread's own write, which then sends the frames
                 held = True  # until `acquire` says no
                 try:
                     held = lock.acquire(True, deadline.at_most(PATIENCE)) if in_line else lock.acquire(False)
@@ -274,7 +281,7 @@ class Outbox:
                             lock.release()
                 if not held:
                     if not self.ticking:
-                        self._kick()  # the flusher looks whether the other thread goes on
+                        self._kick()  # the flusher checks that the other thread makes progress
                     return False
                 if not done and (deadline is AT_ONCE or not self._wait_writable(sender, deadline)):
                     break
@@ -287,7 +294,7 @@ class Outbox:
         return False
 
     def _wait_writable(self, sender: Sender, deadline: Deadline) -> bool:
-        """Until the kernel takes more; False when the time is up, or the link or the connection has ended."""
+        """Wait until the kernel accepts more; False when the time is up, or the link or the connection has ended."""
         while not sender.broken and not deadline.expired():
             patience = deadline.at_most(PATIENCE)
             self.awaited_until = time.monotonic() + patience
@@ -302,15 +309,15 @@ class Outbox:
             finally:
                 self.awaited_until = 0.0
             if self.closed is not None:
-                return False  # a thread that sends then is let go
+                return False  # release a thread that sends now
         self._stalled = True
         return False
 
     def look(self) -> None:
-        """The flusher's tick: a thread that has the send lock and does not go on costs the link.
+        """The flusher's tick: a thread that has the send lock and makes no progress costs the link.
 
-        Nothing waits with the lock, so that is a signal handler, on top of a write, that waits for something. The next
-        link has a lock of its own.
+        No code of this library waits with the lock. So the cause is a signal handler, on top of a write, that waits for
+        something. The next link has its own lock.
         """
         sender = self._sender
         if sender is None or not sender.stream.never_blocks:
@@ -319,7 +326,7 @@ class Outbox:
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
         elif now - self._seen_at >= STUCK / 2:
-            # Half of the time is waited here: a process that was stopped for long goes on with all of its threads.
+            # Wait half of the time here: a process that was stopped for long resumes with all of its threads.
             if sender.lock.acquire(True, STUCK / 2):
                 sender.lock.release()
                 self._seen_at = time.monotonic()
@@ -327,22 +334,23 @@ class Outbox:
                 sender.give_up(TimeoutError("a signal handler holds up the thread that writes"))
 
     def holds_back(self) -> bool:
-        """True when something that has left the queue may not be out."""
+        """True when bytes that have left the queue may not be out yet."""
         sender = self._sender
         return sender is not None and bool(sender.batch or sender.stream.unsent)
 
     @property
     def is_sending(self) -> bool:
-        """Whether it has a link to send over, or settles what a lost one has not taken."""
+        """True while it has a link to send over, or settles the frames that a lost link has not sent."""
         return self._sender is not None
 
     def keeps(self) -> bool:
-        """Without a link: whether anything waits for the next one. While a loss is being settled nobody knows: True."""
+        """Without a link: True if frames wait for the next one. While a loss is being settled, the result is True, too,
+        because the answer is still open."""
         return bool(self.frames) or self._sender is not None
 
     @property
     def unsent(self) -> int:
-        """Bytes that have left the queue, and that the kernel has not taken."""
+        """Bytes that have left the queue, and that the kernel has not accepted yet."""
         sender = self._sender
         return 0 if sender is None else sender.unsent
 
@@ -353,7 +361,7 @@ class Outbox:
         return self._bytes_before + (0 if sender is None else sender.bytes_taken)
 
     def bytes_sent(self) -> int:
-        """Bytes that a kernel has taken, in all. It never falls."""
+        """Total bytes that the kernel has accepted. It never falls."""
         self._most_sent = max(self._most_sent, self.bytes_out - self.unsent)
         return self._most_sent
 
@@ -364,8 +372,8 @@ class Outbox:
         if not self.is_full():
             # On a link that has stalled the flusher waits for the kernel; publishers queue up to the high-water mark.
             if not self.drain(AT_ONCE if self._stalled else Deadline(PATIENCE)):
-                # Another thread is writing and looks again. Beside eight that publish, nine of ten publishes came here
-                # in vain, which was a third of what they cost: now one for each 64 KiB does.
+                # Another thread is writing and looks again. With eight publishing threads, nine of ten publishes came
+                # here in vain, which was a third of their cost. Now one for each 64 KiB does.
                 self.relief = min(self.size + COALESCE, HIGH_WATER)
             return
         refusal: BaseException | None = None
@@ -379,8 +387,11 @@ class Outbox:
 
     @contextmanager
     def sends_within(self, deadline: Deadline) -> Iterator[None]:
-        """In the body what this thread posts waits for room until then at most. For calls that have a timeout and are
-        made of others that have none. It is asked for only where the queue is full, so that no post pays for it."""
+        """In the body, a post of this thread waits for room until `deadline` at most.
+
+        It is for calls that have a timeout and are made of others that have none. Only a full queue looks at it, so an
+        ordinary post does not pay for it.
+        """
         me, bounds = get_ident(), self._bounds
         before = bounds.get(me)  # of the call beneath a signal handler
         bounds[me] = deadline
@@ -393,7 +404,7 @@ class Outbox:
                 bounds[me] = before
 
     def patience(self) -> Deadline:
-        """How long a post of this thread that has no deadline of its own may wait for room."""
+        """The time that a post of this thread without its own deadline may wait for room."""
         bound = self.bound()
         return Deadline(self.write_timeout if bound is None else bound.at_most(self.write_timeout))
 
@@ -412,13 +423,13 @@ class Outbox:
     def _make_room(self, deadline: Deadline) -> bool:
         """Wait until the queue is not full: back-pressure instead of memory. False when the time is up.
 
-        Raises why the connection is closed.
+        Raises the reason why the connection is closed.
         """
         while self.is_full() and not self.offline:
             if not self.drain(deadline, in_line=True) and (deadline.expired() or self.lock._is_owned()):
                 return False
         if self.closed is not None:
-            raise self.closed()  # sending is up to close() now; a thread that waited in line must not wait for it, too
+            raise self.closed()  # close() sends now, and a thread that waited in line must not wait for it, too
         return True
 
     def _full(self) -> errors.BufferFull:
@@ -430,7 +441,7 @@ class Outbox:
     def _post_offline(self, frame: Frame) -> None:
         deadline: Deadline | None = None
         while True:
-            online = self.online  # before the look: the end of this offline time is not missed
+            online = self.online  # taken before the check, to catch the end of this offline time
             with self._account:
                 if self._admit_offline(frame):
                     break
@@ -461,13 +472,13 @@ class Outbox:
     def attach(
         self, transport: Transport, first: list[bytes], takes: Callable[[Frame], bool] = lambda frame: True
     ) -> list[Frame]:
-        """Go online: `first` (the subscriptions) leaves before what was kept.
+        """Go online: `first` (the subscriptions) leaves before the kept frames.
 
-        The server would end the link at a message that it does not take: these are thrown away, and returned.
+        The server would end the link at a message that it does not accept. Such frames are discarded and returned.
         """
         with self._account:
-            # An Unkept frame that slipped in while the old link went down belongs to nobody any more. Another one
-            # may slip in right now, without a lock: so the queue is emptied and refilled, never iterated.
+            # An Unkept frame that slipped in while the old link went down no longer has an owner. Another one may slip
+            # in right now, without a lock. So the queue is emptied and refilled, never iterated.
             kept = [frame for frame in self._take_all() if not isinstance(frame, UNKEPT)]
             refused = [frame for frame in kept if not takes(frame)]
             queue: list[Frame] = [*map(Unkept, first), *filter(takes, kept)]
@@ -484,9 +495,9 @@ class Outbox:
             return refused
 
     def detach(self) -> list[Frame]:
-        """Go offline: keep what may be sent again, forget the rest, and return what was forgotten unsent.
+        """Go offline: keep the frames that may be sent again, forget the rest, and return the forgotten unsent frames.
 
-        The transport must have been shut down: a thread that is writing then fails and lets go of the send lock.
+        The transport must have been shut down: a thread that is writing then fails and releases the send lock.
         """
         self.go_offline()
         lock = self.lock
@@ -506,7 +517,7 @@ class Outbox:
                 lock.release()
 
     def go_offline(self) -> None:
-        """Calls made from now on wait for the next link, or are counted against the limit."""
+        """From now on calls wait for the next link, or count against the limit."""
         with self._account:
             if not self.offline:
                 self.online = waiting.Gate()
@@ -520,14 +531,15 @@ class Outbox:
         return taken
 
     def refuse(self, reason: Callable[[], BaseException]) -> None:
-        """Take nothing more: callers that post or wait for room get `reason()`. What is queued can still be drained."""
+        """Accept nothing more: callers that post or wait for room get `reason()`. A drain can still send queued
+        frames."""
         with self._account:
             self.closed = reason
             self.offline = True
             self.online.set()
 
     def _take_sender(self) -> Sender | None:
-        """The link is gone: nothing is written to it any more. Count the bytes that it took."""
+        """The link is gone: nothing more is written to it. Count the bytes that it accepted."""
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.broken = True  # a thread that comes to hold its lock only now takes nothing from the queue
@@ -535,15 +547,15 @@ class Outbox:
         return sender
 
     def close(self, reason: Callable[[], BaseException]) -> list[Frame]:
-        """Nothing more goes out; returns the frames that were to be kept and are not sent. They stay in the queue: a
-        thread that has just appended one takes it back from there."""
+        """Stop sending and return the unsent frames that a new link would send. They stay queued, because a thread that
+        has just appended one takes it back from there."""
         self.refuse(reason)
         with self._account:
             self._take_sender()
             return [frame for frame in self.frames.copy() if not isinstance(frame, UNKEPT)]
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
-        """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
+        """In a forked child: send nothing to the parent's socket. Its locks may be held forever, so replace them."""
         self.lock = waiting.new_turn()
         self._account = waiting.new_lock()
         self._sender = None

@@ -1,4 +1,4 @@
-"""PINGs under way, and the waits for their PONGs: the server answers in order, and says nothing else about them."""
+"""PINGs in flight, and the waits for their PONGs. The server answers in order, and a PONG names no PING."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jsclient.waiting import Ticket
 
 
 class WhenAnswered:
-    """In the place of a ticket, where no thread waits: makes a call, on the thread that brings the answer."""
+    """Replaces a ticket when no thread waits: makes a call, on the thread that brings the answer."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
@@ -50,7 +50,7 @@ class Pings:
 
     @property
     def waiters(self) -> deque[Ping]:
-        """Those that were not answered yet."""
+        """The PINGs that the server has not answered yet."""
         return self._sent.waiting
 
     def begin(self) -> None:
@@ -60,15 +60,15 @@ class Pings:
     def send(self, ticket: Ticket[Any] | WhenAnswered | None, closing: bool = False) -> None:
         """Queue a PING; its PONG puts None into `ticket`, or the end of the link an exception.
 
-        `closing`: although nothing is taken any more; the last frames are being sent on a link that lives.
+        `closing`: send although nothing new is accepted, because the last frames are being sent on a live link.
         """
-        sent = self._sent  # before the look at `offline`: what was made for a link before this one is closed by now
+        sent = self._sent  # before the check of `offline`: an object made for an earlier link is closed by now
         if closing or not self.outbox.offline:
             ping = Ping(protocol.PING)
             ping.ticket = ticket
             ping.at = time.monotonic()
-            # Into both queues in one call into C, if the link is still there: what comes in between, be it Ctrl-C, a
-            # finalizer that flushes, another thread or the end of the link, would shift the answers of all that follow.
+            # Into both queues in one call into C, if the link is still up. An interruption in between, be it Ctrl-C, a
+            # finalizer that flushes, another thread or the end of the link, would shift all later answers.
             both: Iterator[Any] = filterfalse(sent.waiting.append, compress((ping,), sent.open))
             self.outbox.frames.extend(both)
             if sent.open:
@@ -79,7 +79,7 @@ class Pings:
             ticket.put(closed() if closed else errors.ConnectionLost("not connected at the moment", sent=False))
 
     def answered(self) -> float | None:
-        """A PONG has come: the reader. Returns the seconds since its PING was queued, None if nobody asked."""
+        """Reader thread: a PONG has come. Returns the seconds since its PING was queued, or None if there was none."""
         try:
             ping = self._sent.waiting.popleft()
         except IndexError:
@@ -89,7 +89,7 @@ class Pings:
         return time.monotonic() - ping.at
 
     def fail(self, make: Callable[[], BaseException], pongs_come: bool = False) -> None:
-        """Waiting threads get an exception. With `pongs_come` the link lives on: their places in the order stay."""
+        """Waiting threads get an exception. With `pongs_come` the link lives on, and their places in the order stay."""
         sent = self._sent
         if not pongs_come:
             sent.open.clear()

@@ -61,7 +61,7 @@ class Refusals:
     # --- no room for a subscription: the server does not say which --------------------------------------------
 
     def _no_room(self, error: errors.MaxSubscriptionsExceeded) -> None:
-        """The PONG of a PING that is sent now says that all refusals of what was sent before have come."""
+        """Send a PING. Its PONG shows that all refusals of earlier frames have arrived."""
         full = self._full
         if full is None:
             full = self._full = _Full(self._answered, error)
@@ -108,7 +108,7 @@ def same_violation(error: Any) -> errors.PermissionViolation:
 
 
 class _Full(WhenAnswered):
-    """In the place of the ticket of that PING."""
+    """Replaces the ticket of that PING."""
 
     def __init__(self, answered: Callable[[_Full, bool], None], error: errors.MaxSubscriptionsExceeded) -> None:
         self._answered = answered

@@ -155,7 +155,7 @@ class Sender:
     def __init__(self, stream: Transport, queue: Outbox, broken: Callable[[Any, BaseException], None]) -> None:
         self.stream = stream
         self.lock: Any = waiting.new_turn()
-        self.batch: Batch | None = None  # what has left the queue, and is not out
+        self.batch: Batch | None = None  # frames that have left the queue, and are not out yet
         self.turns = 0  # writes begun
         self.bytes_taken = 0  # from the queue
         self.broken = False  # nothing is written any more
@@ -241,8 +241,8 @@ class Sender:
         self._queue.size += sum(map(len, kept))
 
     def withdraw(self, frame: Frame) -> bool:
-        """Take back a frame that has left the queue and that the stream has not begun; True if so. Not where another
-        thread writes just now, or this one does beneath a signal handler."""
+        """Take back a frame that has left the queue and that the stream has not begun; True if that worked. It does not
+        while another thread writes, or this thread does beneath a signal handler."""
         lock, held = self.lock, True  # True until `acquire` says no
         if self.batch is None or lock._is_owned():
             return False

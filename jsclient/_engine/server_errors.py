@@ -1,4 +1,4 @@
-"""What the server's -ERR texts mean (features: nats.go processErr): the error class, and what becomes of the link."""
+"""Maps the server's -ERR texts to an error class and to the effect on the link (features: nats.go processErr)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from jsclient import errors
 
 
 class Verdict(enum.Enum):
-    """What an -ERR does to the link it came over."""
+    """The effect of an -ERR on the link it came over."""
 
-    STAYS = "stays"  # one operation was refused
+    STAYS = "stays"  # the server refused one operation
     RECONNECT = "reconnect"  # the server closes it; another attempt makes sense
     AUTH = "auth"  # the server closes it; another attempt only with other credentials
 
@@ -36,7 +36,7 @@ _AUTH: tuple[tuple[str, type[errors.AuthError], str], ...] = (
 )
 
 _FATAL = ("unknown protocol operation", "maximum payload violation", "maximum control line exceeded")
-"""The server closes the link behind these. It does so behind others, too, and then its close is the proof."""
+"""The server closes the link after these. It may do so after others, too, and then its close is the proof."""
 
 
 class ServerErr:

@@ -15,12 +15,12 @@ from jsclient.errors import ConfigError
 from jsclient.options import PoolServer
 from jsclient.urls import Server, is_ip, parse_url, parse_urls
 
-FIRST_JITTER: Final = 0.1  # seconds within which the first attempt after a loss begins: a herd does not start as one
-BACKOFF_FIRST: Final = 0.05  # most seconds before the second round through the pool; doubles from there
-BACKOFF_MAX: Final = 4.0  # as async-nats does; Go's fixed 2 s is slow at first and hard on a herd
-HEALTHY_AFTER: Final = 1.0  # seconds a link must have lived for the back-off to start anew
-FLAP_ROUND: Final = 3  # a link that died young goes on from here: 0.2 s, not 4 s
-FLAP_SPACING: Final = 2.0  # seconds between two links to a server that drops us before it has served us
+FIRST_JITTER: Final = 0.1  # The first attempt after a loss begins within these seconds, to spread a herd.
+BACKOFF_FIRST: Final = 0.05  # Most seconds before the second round through the pool. It doubles from there.
+BACKOFF_MAX: Final = 4.0  # As in async-nats. Go's fixed 2 s is slow at first and hard on a herd.
+HEALTHY_AFTER: Final = 1.0  # Seconds a link must have lived for the back-off to start again.
+FLAP_ROUND: Final = 3  # A link that died young continues from here: 0.2 s, not 4 s.
+FLAP_SPACING: Final = 2.0  # Seconds between two links to a server that drops us before serving us.
 
 
 def before_first(rng: random.Random) -> float:
@@ -29,13 +29,13 @@ def before_first(rng: random.Random) -> float:
 
 
 def before_round(number: int, rng: random.Random) -> float:
-    """Seconds before round `number` (1, 2, ...) through the servers: any part of what doubles with each round."""
+    """Seconds before round `number` (1, 2, ...) through the servers: a random part of a maximum that doubles."""
     return rng.uniform(0.0, min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(number - 1, 16)))
 
 
-MAX_SERVERS: Final = 1000  # of the user's
-MAX_DISCOVERED: Final = 100  # a hostile INFO may name any number (reliability X10); real clusters are smaller
-OWN_AGAIN: Final = 2.0  # seconds after which a server of the user is tried before the next discovered one
+MAX_SERVERS: Final = 1000  # The user's own servers.
+MAX_DISCOVERED: Final = 100  # A hostile INFO may name any number (reliability X10). Real clusters are smaller.
+OWN_AGAIN: Final = 2.0  # Seconds after which a server of the user is tried before the next discovered one.
 DelayHook = Callable[[int], float]
 
 
@@ -44,18 +44,20 @@ class _Entry:
     server: Server
     failures: int = 0  # in a row; limited by max_attempts
     lame: bool = False
-    confirmed: bool = True  # False: named only by an INFO that anybody between may have written
+    confirmed: bool = True  # False: named only by an INFO that anyone in between may have written
     tried: float = -math.inf  # when it was picked, or lost
-    not_before: float = -math.inf  # a server that flaps is left alone until then
+    not_before: float = -math.inf  # the client avoids a flapping server until then
 
 
 class ServerPool:
-    """Which server to try next, and after what delay. Safe to use from several threads; `now` is a monotonic clock.
+    """Decides which server to try next, and after what delay. It is thread-safe; `now` is a monotonic clock.
 
-    A round is one pass over the pool. The first attempt after a loss waits up to 0.1 s, inside the first round nothing
-    else is waited for; after each full round without success the delay doubles from 0.05 s to 4 s, and any part of
-    it is waited (full jitter). It starts anew once a link has lived for a second. `delay_hook(round)` (1, 2, ...)
-    replaces these delays and returns seconds. A server that takes us and drops us at once is dialled every 2 s.
+    A round is one pass over the pool. The first attempt after a loss waits up to 0.1 s. There is no other wait inside
+    the first round. After each full round without success the maximum delay doubles, from 0.05 s to 4 s, and the client
+    waits a random part of it (full jitter). The back-off starts again once a link has lived for a second.
+
+    `delay_hook(round)` (1, 2, ...) replaces these delays and returns seconds. If a server accepts the client and drops
+    it immediately, the client connects to it every 2 s.
     """
 
     def __init__(
@@ -99,11 +101,11 @@ class ServerPool:
 
     @property
     def current(self) -> Server | None:
-        """The server of the present link, None while there is none."""
+        """The server of the current link, None while there is none."""
         return self._current
 
     def replace(self, urls: str | Iterable[str] | Sequence[Server]) -> None:
-        """Use these servers from now on; forgets all others, discovered ones too."""
+        """Use these servers from now on and forget all others, including discovered ones."""
         try:
             given: list[str | Server] = [urls] if isinstance(urls, str) else list(urls)
         except TypeError:
@@ -128,9 +130,9 @@ class ServerPool:
     def next(self, now: float = 0.0) -> Server | None:
         """The server to try now (after waiting for `delay()`), None when all have used up their attempts.
 
-        The server just tried goes to the end; one in lame duck mode is taken only when no other is left. A server of
-        the user that was not tried for two seconds comes before the next discovered one: of these a liar may have
-        named a hundred, and each may cost the whole `connect_timeout`.
+        The server just tried goes to the end. A server in lame duck mode comes only when no other is left. A server of
+        the user that was not tried for two seconds comes before the next discovered one. A hostile INFO may have named
+        a hundred of these, and each may cost the full `connect_timeout`.
         """
         with self._lock:
             usable = [e for e in self._entries if not e.lame] or self._entries
@@ -151,8 +153,8 @@ class ServerPool:
         return entry.server
 
     def choices(self, others: bool = False) -> list[PoolServer]:
-        """All servers, in the order in which they would be tried; with `others` without the one in use, and without
-        those that are about to stop."""
+        """All servers, in the order of the next attempts. `others` leaves out the server in use and servers that are
+        about to stop."""
         with self._lock:
             return [
                 PoolServer(
@@ -170,13 +172,13 @@ class ServerPool:
         return current is not None and (entry.server.host, entry.server.port) == (current.host, current.port)
 
     def choose(self, url: str, now: float) -> Server | None:
-        """The server of that URL, to be tried now; None when it is not in the pool."""
+        """The server with that URL, for the next attempt; None when it is not in the pool."""
         with self._lock:
             entry = next((entry for entry in self._entries if entry.server.url == url), None)
             return None if entry is None else self._pick(entry, now)
 
     def delay(self, now: float = 0.0) -> float:
-        """Seconds to wait before dialling what `next` has returned; 0 inside the first round."""
+        """Seconds to wait before connecting to the server that `next` returned; 0 inside the first round."""
         with self._lock:
             at_start, number, lost = self._tried == 0, self._round, self._lost
             picked = self._picked
@@ -207,7 +209,7 @@ class ServerPool:
             self._round += 1
 
     def connected(self, server: Server, now: float) -> None:
-        """A link to `server` stands."""
+        """A link to `server` is up."""
         with self._lock:
             self._current = server
             self._up_since = now
@@ -219,17 +221,17 @@ class ServerPool:
                 entry.lame = False
 
     def disconnected(self, now: float, served: bool = False) -> None:
-        """The link is gone. If it lived for a second the back-off starts anew, else it goes on.
+        """The link is gone. If it lived for a second the back-off starts again, else it continues.
 
-        `served`: something came over it, a message or a PONG. A server that greets and drops us flaps: it is left alone
-        for a while, so that its clients do not keep it from coming up. One that served us was cut off, and is dialled
-        at once.
+        `served`: a message or a PONG came over it. A server that greets and drops us flaps, so the client avoids it for
+        a while: many clients could keep it from coming up. A server that served us was cut off, and the client connects
+        to it immediately.
         """
         with self._lock:
             lived = self._up_since is not None and now - self._up_since >= HEALTHY_AFTER
             entry = None if self._current is None else self._find(self._current.host, self._current.port)
             if entry is not None:
-                entry.tried = now  # others come first: this one is perhaps no more
+                entry.tried = now  # others come first: this one may no longer exist
                 if not served and self._up_since is not None:
                     entry.not_before = self._up_since + FLAP_SPACING
             self._up_since = None
@@ -246,7 +248,7 @@ class ServerPool:
                 entry.lame = True
 
     def has_alternative(self) -> bool:
-        """True when a server other than the current one is there that is not shutting down."""
+        """True when the pool has a server other than the current one that is not shutting down."""
         with self._lock:
             return any(not entry.lame and not self._is_current(entry) for entry in self._entries)
 
@@ -259,18 +261,18 @@ class ServerPool:
         *,
         doubtful: bool = False,
     ) -> list[Server]:
-        """Take over the servers that an INFO of the current server names; returns the new ones.
+        """Adopt the servers that an INFO of the current server names; returns the new ones.
 
-        Discovered servers that are no longer named are removed, named ones of the user never. What is
-        not an address is ignored, and so is everything beyond the cap. They inherit scheme and user
-        information, and as bare IP addresses also the name that the certificate must carry (never taken
-        from INFO: an attacker could write anything there).
+        Discovered servers that INFO no longer names leave the pool. The user's own servers always stay. The client
+        ignores entries that are not addresses, and all entries beyond the cap. Discovered servers inherit scheme and
+        user information. Bare IP addresses also inherit the name that the certificate must carry. This name never comes
+        from INFO, because an attacker could write anything there.
 
-        `doubtful`: this INFO came in clear, so anybody between may have written it: a host with a good certificate
-        for its own name, to be told our credentials there once the link is cut. What only such an INFO names needs a
-        certificate for the host of the user's URL, until an INFO inside TLS names it, too.
+        `doubtful`: this INFO came unencrypted, so anyone in between may have written it. It could name a host with a
+        valid certificate for its own name, to collect our credentials there once the link is cut. A server that only
+        such an INFO names needs a certificate for the host of the user's URL, until an INFO inside TLS names it, too.
         """
-        # nats-server 2.9 to 2.15 put the websocket addresses into connect_urls when they talk to a websocket client.
+        # For a websocket client, nats-server 2.9 to 2.15 put the websocket addresses into connect_urls.
         named = (self.websocket and ws_connect_urls) or connect_urls
         source = self._current
         if not named or source is None or self._ignore_discovered:
@@ -294,7 +296,7 @@ class ServerPool:
                 again = found.pop((entry.server.host, entry.server.port), None)
                 if again is None:
                     continue
-                entry.lame = False  # named by a live server: a restarted one is no lame duck any more
+                entry.lame = False  # named by a live server: a restarted one is no longer a lame duck
                 if not doubtful and not entry.confirmed:
                     entry.server, entry.confirmed = again, True
             room = MAX_DISCOVERED - sum(not e.server.explicit for e in self._entries)

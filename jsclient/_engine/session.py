@@ -1,10 +1,10 @@
-"""The life of a link, and of those that follow it: the reader, link loss, closing. It knows no subscriptions.
+"""The life of a link and of its successors: the reader, link loss, closing. It knows no subscriptions.
 
     Connector (its thread) --Link--> Session.adopt --> reader thread --events--> Engine
                   ^                                  |
                   +------------ link_down <----------+   (also called by a sender that fails)
 
-The state lock is held for decisions only, never across I/O, callbacks or another lock.
+A thread holds the state lock for decisions only, never across I/O, callbacks or another lock.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.connection")
 
 CLOSE_FLUSH: Final = 2.0
-"""Seconds that close() and interpreter exit give the server to read what was sent."""
+"""Seconds that close() and interpreter exit give the server to read the frames sent."""
 
 CLOSE_SLICE: Final = 0.05
 
 CLOSE_STALL: Final = 0.5
-"""Seconds without a byte taken by the server after which close() gives up sending."""
+"""Seconds without progress, after which close() gives up sending: the server accepts no byte."""
 
 JOIN_TIMEOUT: Final = 1.0
 
 LEND: Final = 0.005
-"""Seconds between two chunks up to which the reader lends: a caller that asks rarely would only wake it twice."""
+"""Most seconds between two chunks for the reader to lend: a caller with rare requests would only wake it twice."""
 
 PONG: Final = Unkept(protocol.PONG)
 
 MAX_PONGS: Final = 2 * HIGH_WATER_FRAMES
-"""Frames that may wait before pings go unanswered: a server that asks without reading must not fill our memory."""
+"""Frames that may wait before pings go unanswered: a server that pings without reading must not fill our memory."""
 
 BEHIND_DATA: Final = 10
 """Times `max_pings_out` that may be outstanding while data comes in: on a slow link the answer queues behind it."""
 
 
 class Session:
-    """Keeps one link up for its Connection, as the options say."""
+    """Keeps one link up for its Connection, according to the options."""
 
     def __init__(self, engine: Engine, options: ConnectOptions, outbox: Outbox) -> None:
         self.engine = engine
@@ -82,10 +82,10 @@ class Session:
         self.connector: Connector = Connector(engine, options, self)
         self.pool: ServerPool = self.connector.pool
 
-    # --- a link stands ----------------------------------------------------------------------------------
+    # --- a link is up -----------------------------------------------------------------------------------
 
     def adopt(self, link: Link) -> None:
-        """The link stands: make it ours, or drop it unused if the connection was closed meanwhile."""
+        """The link is up: adopt it, or drop it unused if the connection was closed meanwhile."""
         with self.lock:
             if self.closing.is_set():
                 abandoned = True
@@ -126,7 +126,7 @@ class Session:
         return reader
 
     def _announce(self, first: bool) -> None:
-        """The link is the present one, and the application may hear of it."""
+        """The link is the current one: report it to the application."""
         self.engine.events.outage.end(self.engine.connected_url, first)
         self.engine.events.tell(ConnectionEvent("connected" if first else "reconnected"))
 
@@ -136,7 +136,7 @@ class Session:
         try:
             with waiting.as_reader():
                 self._read_and_report(link)
-        finally:  # it is told already, unless there was no memory to tell it
+        finally:  # already reported, unless there was not enough memory
             self.link_down(link, errors.ConnectionLost("the reader failed for want of memory"))
 
     def _read_and_report(self, link: Link) -> None:
@@ -155,7 +155,7 @@ class Session:
         finally:
             sending = self.outbox.lock  # if it is the next link's, `detach` has waited for the writes of this one
             self.link_down(link, error)
-            # Nobody may be in a system call on the descriptor when its number becomes free.
+            # No thread may be in a system call on the descriptor when its number becomes free.
             link.reading.lock.acquire(True, JOIN_TIMEOUT)
             owned = sending.acquire(True, JOIN_TIMEOUT)
             try:
@@ -171,8 +171,7 @@ class Session:
                 self.engine.subscriptions.dispatch(broken.events, 0)
 
     def _read_until_end(self, link: Link) -> BaseException:
-        # One recv, one feed, one dispatch per chunk: what is paid per message is paid in the parser and in
-        # `dispatch` only.
+        # One recv, one feed, one dispatch per chunk: only the parser and `dispatch` cost anything per message.
         stream, reading = link.stream, link.reading
         recv, dispatch, lends = stream.recv, self.engine.subscriptions.dispatch, self.engine.lends
         monotonic = time.monotonic
@@ -214,7 +213,7 @@ class Session:
                     return link.error
 
     def _lend(self, link: Link, now: float) -> None:
-        """A thread was woken: let it read what it waits for next, as long as chunks come one after another."""
+        """A thread was woken: let it read the next data itself, as long as chunks follow each other quickly."""
         reading = link.reading
         at_once = now - link.last_lent < LEND
         link.last_lent = now
@@ -222,7 +221,7 @@ class Session:
             return
         reading.lend()
         try:
-            # Asked again, because somebody may have come meanwhile.
+            # Checked again, because another thread may have started to wait meanwhile.
             while self.engine.nobody_waits() and reading.park(link.next_ping) and link.error is None:
                 self._keep_alive(link, time.monotonic())
         finally:
@@ -240,7 +239,7 @@ class Session:
             )
             return
         link.pings_out += 1
-        # By the timetable, up to a tick early: what is late here would add up until a dead link is noticed.
+        # By the timetable, up to a tick early: delays here would add up until a dead link is noticed.
         link.next_ping = max(link.next_ping + interval, now + interval - self._tick)
         self.pings.send(None)
         self.outbox.nudge()
@@ -302,7 +301,7 @@ class Session:
 
     @staticmethod
     def _closed_by_server(link: Link) -> BaseException:
-        """An -ERR in the last chunk that came is the reason."""
+        """The reason: an -ERR in the last chunk, if there was one."""
         when, error = link.last_words
         if error is not None and when == link.reading.last_frame:
             return error
@@ -337,7 +336,7 @@ class Session:
     def go_offline(self, link: Link) -> bool:
         """Calls made from now on wait for the next link, although the reader has not ended this one yet."""
         with self.lock:
-            # Never for a link that has been replaced meanwhile: nobody would end the new one and go online again.
+            # Never for a link that has been replaced meanwhile: no one would end the new one and go online again.
             if self.link is not link or self.closing.is_set():
                 return False
             self.connected.clear()
@@ -350,7 +349,7 @@ class Session:
         with self.lock:
             if self.link is not link:
                 return
-            self.outbox.go_offline()  # first: a sender that sees the link gone is counted against pending_buffer
+            self.outbox.go_offline()  # first: a sender that sees the link gone then counts against pending_buffer
             self.link = None
             closing = self.closing.is_set()
             again = self.options.reconnect.enabled and not closing and self.state is ConnectionState.CONNECTED
@@ -380,7 +379,7 @@ class Session:
         self.engine.link_lost(make, reason, withdrawn)
 
     def force_reconnect(self) -> None:
-        """Give the present link up, if there is one, and dial now: no delay is waited for."""
+        """Give up the current link, if there is one, and connect now, without a delay."""
         self.connector.hurry.set()
         link = self.link
         if link is not None:
@@ -406,9 +405,9 @@ class Session:
         self.pings.fail(_closed, pongs_come=True)  # they do, for the final flush
 
     def final_flush(self, link: Link, timeout: float, last_words: Callable[[], list[bytes]]) -> None:
-        """Give the server a chance to read what was sent: a socket closed with unread input resets the stream.
+        """Give the server a chance to read the frames sent: a socket closed with unread input resets the stream.
 
-        `last_words` are asked for when all has come that the server had sent before it read our last frames.
+        `last_words` is called when all data has come that the server had sent before it read our last frames.
         """
         if link.error is not None or threading.current_thread() is link.reader:
             return
@@ -420,7 +419,7 @@ class Session:
                 self._server_has_read(deadline, closing=True)
 
     def _server_has_read(self, deadline: Deadline, closing: bool = False) -> bool:
-        """Whether the server has read everything that was sent, in time; nobody else may send any more."""
+        """True if the server has read everything sent, in time. No other thread may send any more."""
         outbox = self.outbox
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         self.pings.send(ticket, closing)
@@ -437,7 +436,7 @@ class Session:
                 outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))
                 if error is not None or outbox.bytes_out == left:
                     return error is None
-                # Of a thread that was about to publish just then: the server shall have read that, too.
+                # From a thread that was about to publish just then: the server should read that, too.
                 ticket, left = waiting.Ticket(), None
                 self.pings.send(ticket, closing=True)
             except queue.Empty:
@@ -445,7 +444,7 @@ class Session:
             if outbox.bytes_out - outbox.unsent != taken or not outbox.unsent:
                 taken, stall = outbox.bytes_out - outbox.unsent, Deadline(CLOSE_STALL)
             elif stall.expired():
-                return False  # the server takes nothing: senders that wait for it are let go
+                return False  # the server accepts nothing: waiting senders give up
         return False
 
     def end_close(self, link: Link | None) -> None:
@@ -460,7 +459,7 @@ class Session:
             if link is not None and link.reader is not None and link.reader is not current:
                 link.reader.join(JOIN_TIMEOUT)
             if link is not None and link.announced and link.reader is not current:
-                self.link_down(link, None)  # if the reader is late: listeners hear of the loss before the end
+                self.link_down(link, None)  # if the reader is late: report the loss to listeners before the end
             self.connector.join()
         finally:
             self.closed.set()

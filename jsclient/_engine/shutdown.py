@@ -1,4 +1,4 @@
-"""How a connection ends: drained in order, closed at once, or for good because of an error."""
+"""Ends a connection: by a drain in order, by an immediate close, or for good because of an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("jsclient.connection")
 ACK: Final = b"$JS.ACK."
 
 LAST_FLUSH: Final = 0.1
-"""Seconds that a drain still gives the server, after its own time is up, to read what was sent."""
+"""Seconds that a drain still gives the server, after its own time is up, to read the frames sent."""
 
 
 class Shutdown:
@@ -36,18 +36,18 @@ class Shutdown:
         self._engine = engine
         self._fatal: BaseException | None = None
         self._close_asked = self._drain_asked = False
-        self._untold: list[None] = [None]  # that it is closed
+        self._untold: list[None] = [None]  # empty once the close was reported
         self._closer = self._drainer = 0  # the thread that does it
-        self._drained = waiting.Gate()  # the thread that drains has come to its end
+        self._drained = waiting.Gate()  # open once the draining thread has finished
         self._drain_problem: errors.DrainTimeout | None = None
 
     # --- closing ----------------------------------------------------------------------------------------
 
     def close(self, wait: bool = True) -> None:
-        """Send what is buffered (at most 2 s), then end everything; blocked calls get ConnectionClosed. Idempotent.
+        """Send buffered data (at most 2 s), then end everything; blocked calls raise ConnectionClosed. Idempotent.
 
-        `wait=False` only asks for it and returns at once: safe in signal handlers and `__del__`. So does each call of
-        a handler on top of a write of the same thread.
+        `wait=False` only requests it and returns immediately, which is safe in signal handlers and `__del__`. A call by
+        a signal handler on top of a write of the same thread does the same.
         """
         engine = self._engine
         if wait and not engine.outbox.lock._is_owned():
@@ -57,8 +57,8 @@ class Shutdown:
             engine.clock.call_soon(self.close_now)
 
     def abandon(self, connection: Connection) -> None:
-        """Its Connection is collected, and nobody has closed it. A finalizer runs anywhere, also where our locks are
-        held: the work is done on another thread."""
+        """The garbage collector took its Connection, which the program had not closed. A finalizer runs anywhere, even
+        while our locks are held, so another thread does the work."""
         engine = self._engine
         if engine.clock.thread.ident is None or engine.draining or self._close_asked or self._drain_asked:
             return
@@ -73,7 +73,7 @@ class Shutdown:
         try:
             with session.lock:
                 if not session.closing.is_set():
-                    first = True  # before anybody can see it: from here on the end comes, also after a Ctrl-C
+                    first = True  # before other threads can see it: from here on the end comes, even after a Ctrl-C
                     self._closer = threading.get_ident()
                     session.closing.set()
             if first:
@@ -87,15 +87,15 @@ class Shutdown:
             if first:
                 try:
                     self._finish_close(link or session.link)
-                except BaseException:  # Ctrl-C in there: threads and the socket would stay for ever
+                except BaseException:  # Ctrl-C in there: threads and the socket would stay forever
                     self._finish_close(link or session.link)
                     raise
-        # A signal handler on top of the thread that closes would wait for what goes on when it returns.
+        # A signal handler on top of the closing thread would wait for work that continues only when it returns.
         if not first and wait and threading.get_ident() not in (engine.clock.thread.ident, self._closer):
             session.closed.wait(CLOSE_FLUSH + 2 * JOIN_TIMEOUT)
 
     def _let_go(self) -> None:
-        """Whatever waits for a reply, a message or room in a window learns that nothing comes; no handler starts."""
+        """End all waits for a reply, a message or room in a window; no handler starts any more."""
         engine = self._engine
         engine.requests.fail(self.closed_error)
         for taker in engine.takers.all():
@@ -105,7 +105,7 @@ class Shutdown:
         engine.events.link_event(LinkEvent.CLOSED)
 
     def _hand_back(self) -> list[bytes]:
-        """What came and is not taken any more, for the server to deliver elsewhere: the last frames to be sent."""
+        """The last frames to send: they return unhandled messages to the server, which delivers them elsewhere."""
         engine = self._engine
         frames: list[bytes] = []
         for taker in engine.takers.all():
@@ -121,7 +121,7 @@ class Shutdown:
             log.warning("connection %d was closed with %d messages unsent", engine.number, len(left))
             acks = sum(isinstance(frame, bytes) and frame[4 : 4 + len(ACK)] == ACK for frame in left)
             engine.messages_out -= len(left) - acks  # acks are not counted
-        engine.requests.fail(self.closed_error)  # those that began meanwhile
+        engine.requests.fail(self.closed_error)  # the ones that began meanwhile
         try:
             engine.session.end_close(link)
         finally:  # it waits for threads, and Ctrl-C ends that
@@ -144,7 +144,7 @@ class Shutdown:
         self.close_now(wait=False, error=error)
 
     def closed_error(self) -> errors.ConnectionClosed:
-        """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""
+        """The error of all later calls. Its `reason` is the error that ended the connection, if there was one."""
         if self._fatal is None:
             return errors.ConnectionClosed("the connection is closed")
         closed = errors.ConnectionClosed(f"the connection has ended: {errors.brief(self._fatal)}")
@@ -154,7 +154,7 @@ class Shutdown:
     # --- draining ---------------------------------------------------------------------------------------
 
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
-        """What `Connection.drain` says. Where the caller does not wait, or would wait for itself, on another thread."""
+        """See `Connection.drain`. Runs on another thread if the caller does not wait, or would wait for itself."""
         engine = self._engine
         seconds = resolve(timeout, engine.options.drain_timeout)
         if wait and not engine.takers.run_here() and not engine.outbox.lock._is_owned():
@@ -197,7 +197,7 @@ class Shutdown:
             if first and not engine.closed:
                 session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
         if not first:
-            # Another thread drains: closing now would throw away what it waits for.
+            # Another thread drains: closing now would discard the messages that it waits for.
             if self._drainer == threading.get_ident() and not self._drained.is_set():
                 raise errors.Reentered("drain in a signal handler or finalizer, on top of the same on its own thread")
             if not self._drained.wait(deadline.remaining()):
@@ -219,12 +219,12 @@ class Shutdown:
             raise problem
 
     def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
-        """Receive nothing more, let the application finish, publish nothing more, and see that all of it arrives."""
+        """Stop receiving, let the application finish, stop publishing, and make sure that everything arrives."""
         engine = self._engine
         takers = [taker for taker in engine.takers.all() if not taker.publishes]
         for taker in takers:
             taker.begin_drain()
-        # Without a link nothing is on its way, and what a new one brings is not subscribed to any more.
+        # Without a link nothing is on its way, and a new link starts without these subscriptions.
         late = self._flush_draining(deadline.remaining()) if takers and engine.is_connected else None
         for taker in takers:
             taker.all_received()
@@ -233,7 +233,7 @@ class Shutdown:
         # Listed only now: a handler that ran until here may have been the first to publish.
         problem = self._finish([taker for taker in engine.takers.all() if taker.publishes], deadline) or problem
         if not engine.is_connected and not engine.closed and not engine.outbox.keeps():
-            return problem  # nothing was kept that a new link would be needed for
+            return problem  # no kept frame needs a new link
         unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
         return problem or unsent
 

@@ -1,5 +1,7 @@
-"""The kinds of subscriptions that the table holds: of the application, an inbox with a mailbox, or a sink on the
-reader thread; and what all have."""
+"""The kinds of subscriptions that the table holds, and their common base.
+
+They are subscriptions of the application, inboxes with a mailbox, and sinks on the reader thread.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ if TYPE_CHECKING:
     from jsclient.subscription import Subscription
 
 CANCEL_SLICE: Final = 0.05
-"""Seconds between two looks at a cancel token where nothing could wake the wait."""
+"""Seconds between two looks at a cancel token if nothing could wake the wait."""
 
 
 class BaseSubscription:
-    """What every subscription has: a sid, a subject, a mailbox that the reader fills, a way to end."""
+    """The base of every subscription: a sid, a subject, a mailbox that the reader fills, and a way to end."""
 
     def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
         self.engine: Engine = engine
@@ -42,7 +44,7 @@ class BaseSubscription:
         self.sid: bytes = sid
         """For layers."""
         self.subject: str = subject
-        """As it was subscribed to."""
+        """The subject as given to `subscribe`."""
         self.queue: str = queue
         """Its queue group; "" when it has none."""
         raw = checks.filter_subject(subject)
@@ -54,11 +56,11 @@ class BaseSubscription:
         """For layers."""
         self.received: int = 0
         """Messages that came so far, dropped ones included."""
-        self.counted_from: int = 0  #: For layers: `received` when the present link was told of it
+        self.counted_from: int = 0  #: For layers: `received` when its SUB went to the current link
         self.link: int = 0  #: For layers: the number of that link
         self.max_messages: int | None = None
-        """It ends after so many; None: it does not. Set by `unsubscribe`."""
-        self.unsubscribed: bool = False  #: For layers: the server was told: no SUB again after a reconnect
+        """The number of messages after which it ends; None: it does not. Set by `unsubscribe`."""
+        self.unsubscribed: bool = False  #: For layers: the UNSUB was sent, so a reconnect sends no SUB
 
     def __len__(self) -> int:
         return len(self.mailbox)
@@ -78,7 +80,7 @@ class BaseSubscription:
         self.mailbox.put_many(messages, nbytes)
 
     def link_event(self, event: LinkEvent) -> None:
-        """Told by the connection, on an internal thread, when the link goes down or comes back."""
+        """The connection calls it on an internal thread when the link goes down or comes back."""
 
     def fail(self, error: BaseException) -> None:
         """The server refused the subscription: waiting threads get the reason."""
@@ -93,8 +95,8 @@ class BaseSubscription:
 class AppSubscription(BaseSubscription, Taker):
     """A subscription of the application, as its connection holds it: the sink of its messages.
 
-    The user's Subscription holds this one. Nothing here holds that one unless it has a callback: so the garbage
-    collector takes it when the program does not hold it any more, and it unsubscribes.
+    The user's Subscription refers to this object. This object refers back only if there is a callback. Otherwise the
+    garbage collector takes the Subscription once the program no longer holds it, and it unsubscribes.
     """
 
     def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
@@ -106,7 +108,7 @@ class AppSubscription(BaseSubscription, Taker):
             self.wait = taking(engine.options.instrumentation, self.wait)  # type: ignore[method-assign]
 
     def held_by(self, public: Subscription, callback: Callable[[Msg], Any] | None, own_thread: bool) -> None:
-        """Know the object that the application holds. With a callback this keeps it alive."""
+        """Remember the object that the application holds. With a callback this keeps it alive."""
         if callback is None:
             self._public = weakref.ref(public)
             return
@@ -123,7 +125,7 @@ class AppSubscription(BaseSubscription, Taker):
         return made
 
     def collected(self) -> None:
-        """Nobody holds the public one any more. A finalizer runs anywhere, so another thread does the work."""
+        """The program no longer holds the public object. A finalizer runs anywhere, so another thread does the work."""
         if not self.closed:
             self.engine.clock.call_soon(self._abandon)
 
@@ -141,7 +143,7 @@ class AppSubscription(BaseSubscription, Taker):
         self.received: int = self.received + len(messages)
         if not self.mailbox.put_many(messages, nbytes):
             self.engine.events.report_slow_consumer(self)
-        limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile, and not seen what we count
+        limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile without seeing our count
         if limit is not None and self.received >= limit:
             self.engine.remove_subscription(self)
             self.mailbox.close(closed_subscription(self.subject))
@@ -158,7 +160,7 @@ class AppSubscription(BaseSubscription, Taker):
     # --- taking -----------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None, cancel: Cancel | None = None) -> Any:
-        """The next message; None after the timeout. Raises why it was closed once it is closed and empty."""
+        """The next message; None after the timeout. Once it is closed and empty, raises the reason of the close."""
         if timeout != 0 and waiting.on_reader():
             raise errors.Reentered("next on the reader thread of a connection would wait for itself")
         if self.mailbox.closed is None:
@@ -180,17 +182,17 @@ class AppSubscription(BaseSubscription, Taker):
 
     @property
     def closed(self) -> bool:
-        """True after its end. The application can still take what it holds."""
+        """True after its end. The application can still take the messages it holds."""
         return self.mailbox.closed is not None
 
     def end(self, reason: BaseException) -> None:
-        # After close() no callback is called any more.
+        # After close() no more callbacks run.
         self.mailbox.close(reason, discard=self.ordered_callback is not None)
         if self.ordered_callback is not None:
             self.ordered_callback.ended()
 
     def close(self, discard: bool) -> None:
-        """End it. `discard` also throws away what it holds."""
+        """End it. `discard` also discards the messages that it holds."""
         if not self.ended:
             self.ended = True
             self.engine.remove_subscription(self, tell_server=True)
@@ -202,7 +204,7 @@ class AppSubscription(BaseSubscription, Taker):
         self.withdraw()
 
     def withdraw(self) -> bool:
-        """UNSUB, and go on receiving what the server sent before it; False when nothing comes any more."""
+        """Send UNSUB, but still receive messages that the server sent before it. False when none come any more."""
         if self.ended or self.closed:
             return False
         self.ended = True
@@ -210,7 +212,7 @@ class AppSubscription(BaseSubscription, Taker):
         return True
 
     def all_received(self) -> None:
-        """Nothing more comes: iterators end with what is there."""
+        """No more messages come: iterators end after the available ones."""
         self.engine.remove_subscription(self)
         self.mailbox.close(closed_subscription(self.subject))
 
@@ -218,9 +220,9 @@ class AppSubscription(BaseSubscription, Taker):
         return self.ordered_callback is not None and self.ordered_callback.runs_here()
 
     def finish_drain(self, deadline: Deadline) -> None:
-        """Wait for the application to take what is left; without a callback that is other threads' work."""
+        """Wait for the application to take the remaining messages. Without a callback, other threads do that."""
         if self.runs_here():
-            return  # a callback drains its own subscription: what is left comes after it returns
+            return  # a callback drains its own subscription: it gets the remaining messages after it returns
         if self.ordered_callback is not None:
             drained = self.ordered_callback.wait_idle(deadline, lambda: self.engine.closed)
             self.ordered_callback.ended()
@@ -238,7 +240,7 @@ class AppSubscription(BaseSubscription, Taker):
 
 
 INBOX_SLACK: Final = 1024
-"""Messages that an inbox takes beside those asked for: statuses, and late answers to what was asked before."""
+"""Messages that an inbox takes in addition to the requested ones: statuses, and late answers to earlier requests."""
 
 INBOX_SLACK_BYTES: Final = 16 * 1024 * 1024
 
@@ -247,7 +249,7 @@ class Inbox(BaseSubscription):
     """A subscription of the layers above: its owner grants credit, link events come in order.
 
     `next` returns a Msg, a LinkEvent, WAKE after `wake()`, or None after the timeout. A server that keeps to the credit
-    never fills it; what one sends far beyond it is dropped and reported, or a broken server would take all memory.
+    never fills it. If a broken server sends far more, the client drops and reports the excess to protect its memory.
     """
 
     def __init__(self, engine: Engine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
@@ -258,10 +260,11 @@ class Inbox(BaseSubscription):
         self._came = 0  # bytes since the mailbox was last looked into
 
     def grant(self, messages: int, nbytes: int = 0) -> None:
-        """So many messages (and bytes, if not 0) were asked for: twice as many may wait, and some slack."""
+        """The owner has requested this number of messages (and bytes, if not 0). Twice the number may wait, and some
+        slack."""
         granted = (messages, nbytes, self.engine.encoder.max_payload)
         if granted == self._granted:
-            return  # as before: of an inbox that serves one fetch after the other
+            return  # unchanged: this inbox serves a series of fetches
         self._granted = granted
         most = 2 * messages + INBOX_SLACK
         most_bytes = 2 * (nbytes or messages * payload_limit(granted[2])) + INBOX_SLACK_BYTES
@@ -271,7 +274,7 @@ class Inbox(BaseSubscription):
             self._most_bytes = max(most_bytes, self._most_bytes) if finite else most_bytes
 
     def _within_credit(self, messages: list[Msg], nbytes: int) -> bool:
-        """Look what is really there; False to drop these."""
+        """Check the real contents; False to drop these messages."""
         mailbox = self.mailbox
         waiting = sum(message_size(item) + OVERHEAD for item in tuple(mailbox.items) if isinstance(item, Msg))
         if len(mailbox.items) + len(messages) <= self._most and waiting + nbytes <= self._most_bytes:
@@ -304,7 +307,7 @@ class Inbox(BaseSubscription):
             self.mailbox.put(event)
 
     def end(self, reason: BaseException) -> None:
-        # Before anything is handed back, or the server would deliver it to the pulls that are still open here.
+        # Before handing messages back, or the server would deliver them to the pulls that are still open here.
         self.engine.remove_subscription(self, tell_server=True, keep_sink=True)
         super().end(reason)
 
@@ -314,7 +317,7 @@ class Inbox(BaseSubscription):
         return self.mailbox.last_frame
 
     def next(self, timeout: float | None) -> Msg | LinkEvent | Wake | None:
-        """Waits; sends what is coalesced first. Raises why it was closed once it is closed and empty."""
+        """Send coalesced frames, then wait. Once it is closed and empty, raises the reason of the close."""
         try:
             return self.mailbox.popleft()  # type: ignore[no-any-return]
         except IndexError:
@@ -327,7 +330,7 @@ class Inbox(BaseSubscription):
             return self.mailbox.get(timeout)
 
     def take(self) -> Msg | LinkEvent | None:
-        """What is there now, or None."""
+        """An available item, or None."""
         return self.mailbox.take()
 
     def wake(self) -> None:
@@ -335,46 +338,47 @@ class Inbox(BaseSubscription):
         self.mailbox.wake()
 
     def close(self) -> None:
-        """UNSUB, forget what is there, wake everybody. Idempotent."""
+        """Send UNSUB, discard the contents, wake all waiting threads. Idempotent."""
         if self.mailbox.closed is None:
             self.engine.remove_subscription(self, tell_server=True)
             self.mailbox.close(closed_subscription(self.subject), discard=True)
 
     def drain_sub(self) -> None:
-        """UNSUB, but go on serving what is buffered."""
+        """Send UNSUB, but continue to serve the buffered messages."""
         if self.mailbox.closed is None:
             self.engine.remove_subscription(self, tell_server=True)
             self.mailbox.close(closed_subscription(self.subject))
 
 
 class MessageSink(abc.ABC):
-    """Gets messages and what happens to their subscription, on the reader thread: it is quick, and raises nothing."""
+    """Gets the messages and events of a subscription, on the reader thread. It must be quick and raise nothing."""
 
     @abc.abstractmethod
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
-        """Messages that came."""
+        """Handle messages that have arrived."""
 
     @abc.abstractmethod
     def link_event(self, event: LinkEvent) -> None:
-        """In order with the messages."""
+        """Handle a link event, in order with the messages."""
 
     def failed(self, error: BaseException) -> None:  # noqa: B027
         """The server has refused the subscription."""
 
     def forked(self) -> None:  # noqa: B027
-        """This is a forked child: nothing comes any more."""
+        """This is a forked child: no more messages come."""
 
 
 class ReplySink(MessageSink):
-    """One that waits for an answer to each of its messages. Its inbox stays subscribed until an old link has ended."""
+    """A sink that waits for an answer to each of its messages. Its inbox stays subscribed until an old link has
+    ended."""
 
     @abc.abstractmethod
     def under_way(self) -> Collection[bytes]:
-        """The tokens of what was sent and not answered yet; any thread."""
+        """The tokens of messages that were sent and not answered yet. Any thread may call it."""
 
     @abc.abstractmethod
     def withdrawn(self, frames: list[Frame]) -> None:
-        """Frames (of anybody) that were queued when the link went down, and of which no byte was sent."""
+        """Handle frames (of any sender) that were queued when the link went down, with no byte sent."""
 
 
 class SinkSubscription(BaseSubscription):

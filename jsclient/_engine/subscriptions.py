@@ -1,7 +1,7 @@
-"""The subscriptions of a connection: a table by sid, and what the server of the present link knows of them.
+"""The subscriptions of a connection: a table by sid, and the SUBs and UNSUBs sent to the server of the current link.
 
-Messages are dispatched by sid, never by subject: what is pulled from JetStream arrives on the inbox's sid with its
-original subject. One chunk's messages are grouped, and every group is handed over once.
+Messages are dispatched by sid, never by subject: a message pulled from JetStream arrives on the inbox's sid with its
+original subject. The messages of one chunk are grouped, and each group goes to its sink in one call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jsclient._engine.engine import Engine
 
 MOST_TOLD: Final = 1_024
-"""SUBs and UNSUBs that are remembered. The server refuses a SUB within a round trip, long before."""
+"""Number of SUBs and UNSUBs to remember. The server refuses a SUB within a round trip, long before that limit."""
 
 UNSUB: Final = b""
 
@@ -50,10 +50,11 @@ class Subscriptions:
     # --- the reader ---------------------------------------------------------------------------------------
 
     def dispatch(self, events: list[Any], nbytes: int) -> list[Any]:
-        """Deliver the messages among the events; returns the others, in order (PONG after what it confirms)."""
+        """Deliver the messages among the events. Returns the others, in order (a PONG comes after the events that it
+        confirms)."""
         sink = self._only_sink(events)
         if sink is not None:
-            # The common case: a chunk of one subscription weighs what was read.
+            # The common case: a chunk of one subscription counts the bytes read.
             self.messages_in += len(events)
             self.bytes_in += nbytes
             sink.deliver(events, nbytes + OVERHEAD * len(events))
@@ -88,20 +89,20 @@ class Subscriptions:
         return b"%d" % next(self._sids)
 
     def add(self, subscription: BaseSubscription) -> None:
-        """Enter it and tell the server, without waiting for a link that takes nothing. Raises BufferFull where far too
-        much waits for such a link."""
+        """Enter it into the table and send SUB, without waiting for a stalled link. Raises BufferFull if far too much
+        is queued for such a link."""
         frame = self._sub_frames(subscription)
         self._outbox.check_control()
         try:
             self.sinks[subscription.sid] = subscription
-            self._engine.check_usable()  # after it is in the table: close() ends what it finds there
-            # While offline it is enough to be in the table: see `link_up`.
+            self._engine.check_usable()  # after the entry in the table, because close() ends the entries that it finds
+            # While offline, an entry in the table is enough: see `link_up`.
             if not self._outbox.offline:
                 subscription.link = self._links
                 self._tell(frame, subscription.sid)
             self._outbox.nudge()
             self._engine.session.recall_reader()
-        except BaseException:  # Ctrl-C: nobody will ever take from it
+        except BaseException:  # Ctrl-C: no thread will ever take from it
             self.remove(subscription, tell_server=True)
             raise
 
@@ -114,12 +115,12 @@ class Subscriptions:
         return frame
 
     def tell_unsubscribed(self, subscription: BaseSubscription, max_messages: int | None = None) -> None:
-        """Tell the server; while offline the next link's subscriptions do, see `link_up`."""
+        """Send UNSUB to the server. While offline, `link_up` handles it for the next link."""
         if max_messages is None and self._outbox.is_full() and self._withdraw(subscription):
             return
         while not self._outbox.offline:
             link = self._links
-            # The server counts from the SUB of its link; once more if that was replaced just now.
+            # The server counts from the SUB of its link. Repeat if the link was replaced just now.
             left = None if max_messages is None else max(1, max_messages - subscription.counted_from)
             self._tell(protocol.unsub(subscription.sid, left), UNSUB)
             if link == self._links:
@@ -128,10 +129,10 @@ class Subscriptions:
             self._engine.clock.kick()
 
     def _withdraw(self, subscription: BaseSubscription) -> bool:
-        """Take back the SUB of a loop that subscribes and ends on a link that takes nothing; False if it was sent."""
+        """Take back the SUB of a loop that subscribes and unsubscribes on a stalled link; False if it was sent."""
         withdrawn = self._outbox.withdraw(Unkept(self._sub_frames(subscription)))
         if withdrawn:
-            self._told.append(Told())  # no count holds across it
+            self._told.append(Told())  # no count is valid across it
         return withdrawn
 
     def _tell(self, frame: bytes, sid: bytes) -> None:
@@ -143,7 +144,7 @@ class Subscriptions:
         self._outbox.size += size
 
     def remove(self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False) -> None:
-        """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
+        """Forget a subscription. With `keep_sink` only the server does, and messages on their way still arrive."""
         subscription.unsubscribed = True
         if not keep_sink:
             self.sinks.pop(subscription.sid, None)
@@ -151,12 +152,12 @@ class Subscriptions:
             self.tell_unsubscribed(subscription)
 
     def link_up(self, stream: Transport, takes: Callable[[Frame], bool]) -> tuple[list[Frame], list[BaseSubscription]]:
-        """Connector thread: subscribe everything on the new link, before anything that was kept. Returns the messages
-        that were kept and that this server does not take, and the subscriptions.
+        """Connector thread: send all subscriptions over the new link, before the kept frames. Returns the kept messages
+        that this server does not accept, and the subscriptions.
 
-        Without a lock (see the rule in `waiting`): a subscription enters the table, or is marked as ended, and then
-        looks whether we are online; this goes online and then looks at the table once more. So one of the two tells
-        the server, or both do: it takes a second SUB of one sid, or an UNSUB of none, for nothing.
+        It takes no lock (see the rule in `waiting`). Another thread enters a subscription into the table, or marks it
+        as ended, and then checks whether we are online. This method goes online and then checks the table once more.
+        So one of the two sends the frame, or both do. The server ignores a second SUB of one sid, or an UNSUB of none.
         """
         self._links += 1
         live = self._not_subscribed()
@@ -180,15 +181,15 @@ class Subscriptions:
         return [told.sid for told in self._told.copy()]
 
     def beyond_the_limit(self, told: list[bytes], refused: int) -> list[BaseSubscription] | None:
-        """The subscriptions that a server had no room for: the last ones of those `told`. None if an UNSUB has made
-        room between them."""
+        """The subscriptions that a server had no room for, which are the last of the `told` ones. None if an UNSUB in
+        between has made room."""
         last = told[-refused:]
         if len(last) < refused or UNSUB in last:
             return None
         return [found for sid in last if (found := self.sinks.get(sid)) is not None]
 
     def _not_subscribed(self) -> list[BaseSubscription]:
-        """The subscriptions that the present link has not been told of; it is told of them now."""
+        """The subscriptions whose SUB was not sent to the current link yet; marks them as sent."""
         found = [sub for sub in self.subscribed() if sub.link != self._links]
         for sub in found:
             sub.link = self._links

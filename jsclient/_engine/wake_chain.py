@@ -1,35 +1,45 @@
-"""Wake-ups handed on from thread to thread: of many that one chunk has answered, one runs after the other.
+"""Hands wake-ups on from thread to thread: of the threads that one chunk has answered, one runs at a time.
 
-Under the interpreter lock only one of them can run. If the reader wakes sixteen at once, fifteen go to sleep again on
-that lock, and each write of one of them lets another in: 3.6 context switches per publish, 44 us of CPU. So the reader
-gives each its reply but wakes only the first, and every thread that comes out of its wait wakes the next one before it
-does anything else. The requests that these threads then make are left in the outbox until the chain has ended, and
-leave in one write: 1.6 switches, 22 us. Among 64 threads a chain hardly ever ends: new replies come before it does. So
-the thread that finds `ENOUGH` frames left sends them before it wakes the next one: a write lets go of the interpreter
-lock, and a thread that waits for that lock would take it.
+Under the interpreter lock only one of them can run. If the reader wakes sixteen together, fifteen go to sleep again on
+that lock, and each write of one of them lets another in. This costs 3.6 context switches and 44 µs of CPU per publish.
+So the reader gives each thread its reply but wakes only the first. Every thread that comes out of its wait first wakes
+the next one.
+
+The requests that these threads then make stay in the outbox until the chain has ended, and leave in one write: 1.6
+switches, 22 µs. With 64 threads a chain hardly ever ends, because new replies come before that. So a thread that finds
+`ENOUGH` frames left sends them before it wakes the next one. Otherwise its write would release the interpreter lock to
+a thread that waits for it.
 
 The right to wake the next one is called the token. The reader makes it in `start`, `step` hands it on or ends it.
 
 Invariants:
 
 1. The reply is in its ticket before the ticket is in `answered`, and both before `start`.
-2. Whatever has waited steps, because it may have been opened: after a reply, a timeout, an exception, Ctrl-C.
-3. A ticket is opened, and only then removed from `answered`: an exception between the two must not forget a thread.
-   Two threads that step at once may open the same ticket: the second opening and the second removal change nothing.
-   A thread that steps never opens its own ticket, which may still be in line: then no thread would hand the token on.
-4. A frame is left first, and then `running` is looked at once more; `step` clears `running`, and then looks at the
-   frames. So one of the two sends. In the same way the reader appends to `answered` and then looks at `running`, and
-   `step` looks at `answered` after it has cleared it.
-5. There is one token. A second one, or a rescue that wakes everybody, would bring the herd back.
-6. A thread may lose the token: a signal handler runs on top of it and raises, or goes on for long. The flusher ticks
-   while a chain runs, and steps in place of a token that has not moved since its last tick. It sends what was left,
-   unless the token has moved and something was sent since its last tick: then the chain sends for itself (when the
-   flusher wrote at each tick, too, 16 threads published an eighth less). So no reply and no frame waits for more than
-   two ticks.
-7. What is left is little, see `Outbox.leave`.
-8. A waiter for many replies is woken directly, and so is everything that ends otherwise (a lost link, `close`).
 
-Without the interpreter lock waking all at once is right, and no chain is made.
+2. Every thread that has waited steps, because its ticket may have been opened: after a reply, a timeout, an exception,
+   Ctrl-C.
+
+3. A thread opens a ticket, and only then removes it from `answered`: an exception between the two must not forget a
+   thread. Two threads that step simultaneously may open the same ticket: the second opening and the second removal
+   change nothing. A thread that steps never opens its own ticket, which may still be in line. Otherwise the token would
+   stop there.
+
+4. A thread leaves a frame first, and then checks `running` once more. `step` clears `running`, and then checks the
+   frames. So one of the two sends. In the same way the reader appends to `answered` and then checks `running`, and
+   `step` checks `answered` after it has cleared `running`.
+
+5. There is one token. A second one, or a rescue that wakes all threads, would bring the herd back.
+
+6. A thread may lose the token: a signal handler runs on top of it and raises, or takes long. The flusher ticks while a
+   chain runs, and steps in place of a token that has not moved since its last tick. It sends the frames left, unless
+   the token has moved and something was sent since its last tick: the chain sends for itself then. So no reply and no
+   frame waits for more than two ticks. When the flusher wrote at each tick, 16 threads published an eighth less.
+
+7. The frames left are few, see `Outbox.leave`.
+
+8. The reader wakes a waiter for many replies directly. So does every other end of a wait (a lost link, `close`).
+
+Without the interpreter lock it is right to wake all threads together, and no chain is made.
 """
 
 from __future__ import annotations
@@ -45,11 +55,11 @@ if TYPE_CHECKING:
     from jsclient.protocol.frames import Frame
 
 CHAINS: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether threads share an interpreter lock."""
+"""True if threads share an interpreter lock."""
 
 ENOUGH: Final = 24
-"""Frames left that the next thread to step sends. With 12 the writes cost what they gain, with no limit 64 threads wait
-for the flusher: requests of theirs 17.0 k/s, with 24 18.4."""
+"""Number of frames left that the next thread to step sends. With 12 the writes cost as much as they gain. With no limit
+64 threads wait for the flusher and make 17.0 k requests per second; with 24 they make 18.4 k."""
 
 
 class WakeChain:
@@ -59,16 +69,16 @@ class WakeChain:
 
     def __init__(self, outbox: Outbox, kick: Callable[[], None]) -> None:
         self.answered: deque[Any] = deque()  # tickets that hold their reply and were not opened yet
-        self.running: bool = False  # some thread was woken that will step; what is left until then is sent at the end
+        self.running: bool = False  # A woken thread will step. Frames left until then leave at the end.
         self.steps: int = 0
         self._seen = -1
         self._outbox = outbox
         self._kick = kick
 
     def start(self) -> None:
-        """The reader, when it has put tickets into `answered`."""
+        """Called by the reader when it has put tickets into `answered`."""
         if self.running:
-            return  # the token is on its way and will come to them
+            return  # the token is on its way and will reach them
         if len(self.answered) > 1:
             self.running = True
             if not self._outbox.ticking:
@@ -77,7 +87,7 @@ class WakeChain:
             self._end()  # threads that stepped just then have opened them all
 
     def step(self, own: Any = None) -> None:
-        """Called by whatever comes out of a wait that the chain may have ended, with its ticket."""
+        """Called with its ticket by a thread that comes out of a wait that the chain may have ended."""
         self.steps += 1
         if len(self._outbox.frames) >= ENOUGH:
             self._outbox.nudge()
@@ -85,7 +95,7 @@ class WakeChain:
             self._end()
 
     def _end(self) -> None:
-        """Nobody is left in line."""
+        """No ticket is left in line."""
         self.running = False
         if self.answered:
             self.start()  # the reader came between, and counted on the token
@@ -118,7 +128,7 @@ class WakeChain:
                 return True
 
     def leave(self, frame: Frame, deadline: Deadline) -> None:
-        """Post a frame while a chain runs: whatever ends it sends what was left."""
+        """Post a frame while a chain runs: the thread that ends the chain sends the frames left."""
         if not self._outbox.leave(frame):
             self._outbox.post_now(frame, deadline)
             return
@@ -128,7 +138,7 @@ class WakeChain:
             self._kick()
 
     def look(self) -> bool:
-        """The flusher's tick: a token that has not moved since the last one is lost. True when it has moved."""
+        """The flusher's tick: a token that has not moved since the last tick is lost. True when it has moved."""
         seen, self._seen = self._seen, self.steps
         if seen != self.steps:
             return True

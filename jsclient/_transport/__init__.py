@@ -1,7 +1,8 @@
 """Byte streams for a link: TCP, TLS and websocket behind one interface (`Transport`).
 
-This is the door to its modules: `stream` has the interface, `tcp` sockets, `dialling` connects them, `tls` encrypts
-any stream. `ws` frames any stream; it needs the extra `websocket`, so the connection imports it only for ws:// URLs.
+Import its modules through this package. `stream` has the interface, `tcp` has sockets, `dialling` connects them, and
+`tls` encrypts any stream. `ws` frames any stream; it needs the extra `websocket`, so the connection imports it only for
+ws:// and wss:// URLs.
 """
 
 from jsclient._transport.dialling import SocketFactory, connect_tcp

@@ -33,10 +33,10 @@ def connect_tcp(
 ) -> TcpTransport:
     """Connect to the first address of `host` that answers.
 
-    Every address gets its share of what is left of `timeout` (seconds, name resolution included), in the order of the
-    resolver or, with `randomize`, in any. `socket_factory(host, port, timeout)` replaces all of it and returns a
-    connected socket. Setting `abandoned` from another thread ends the
-    attempt within 0.1 s. Raises OSError with the reason of each address.
+    Every address gets its share of the rest of `timeout` (seconds, name resolution included), in the order of the
+    resolver or, with `randomize`, in random order. `socket_factory(host, port, timeout)` replaces all of this and
+    returns a connected socket. Setting `abandoned` from another thread ends the attempt within 0.1 s. Raises OSError
+    with the reason of each address.
     """
     deadline = Deadline(timeout)
     if socket_factory is not None:
@@ -87,7 +87,7 @@ def _connect_one(
             raise OSError(code, os.strerror(code))
         _wait_connected(sock, Deadline(timeout), abandoned)
         if sock.getsockname() == sock.getpeername():
-            # With the server down, a port of the ephemeral range can connect to itself: nobody is there.
+            # With the server down, a port of the ephemeral range can connect to itself: there is no server.
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     except BaseException:
         sock.close()

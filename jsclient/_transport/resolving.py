@@ -1,8 +1,8 @@
-"""Names into addresses, within a time limit.
+"""Resolves names into addresses, within a time limit.
 
-The system's resolver cannot be interrupted, and a name server that does not answer keeps it for many seconds. So a
-lookup has a thread of its own, which is left to itself when the caller's time is up. Attempts that come meanwhile wait
-for the same lookup: there is never more than one thread per name.
+The system's resolver cannot be interrupted, and a name server that does not answer blocks it for many seconds. So each
+lookup has its own thread, which continues alone when the caller's time is up. Attempts that come meanwhile wait for the
+same lookup, so there is never more than one thread per name.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from jsclient.durations import Deadline
 from jsclient.threads import Thread
 
 SLICE: Final = 0.1
-"""Seconds between two looks whether the attempt was given up."""
+"""Seconds between two checks whether the attempt was given up."""
 
 Addresses = list[tuple[Any, ...]]
 
 
 class _Lookup:
-    """One call of the resolver under way."""
+    """One call of the resolver in progress."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
@@ -39,14 +39,14 @@ class _Lookup:
         except Exception as error:  # also UnicodeError: a name that IDNA cannot encode
             self.error = error
         finally:
-            _under_way.pop((self.host, self.port), None)  # first: the next attempt asks anew
+            _under_way.pop((self.host, self.port), None)  # first: the next attempt starts a new lookup
             self.done.set()
 
 
 _under_way: dict[tuple[str, int], _Lookup] = {}
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_under_way.clear)  # the threads are not there
+    os.register_at_fork(after_in_child=_under_way.clear)  # the threads do not exist there
 
 
 def _resolve(host: str, port: int, flags: int = 0) -> Addresses:
@@ -54,7 +54,7 @@ def _resolve(host: str, port: int, flags: int = 0) -> Addresses:
 
 
 def addresses(host: str, port: int, deadline: Deadline, abandoned: threading.Event | None = None) -> Addresses:  # noqa: TID251
-    """What `getaddrinfo` says about streams to a host, each once. Raises OSError, also when the time is up."""
+    """The results of `getaddrinfo` for streams to a host, each once. Raises OSError, also when the time is up."""
     try:
         return _resolve(host, port, socket.AI_NUMERICHOST)  # an address needs no resolver
     except (OSError, UnicodeError):

@@ -1,4 +1,4 @@
-"""What TLS and websockets have in common: they change the bytes of a stream on their way."""
+"""The common base of TLS and websockets, which both change the bytes of a stream on their way."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class SealingTransport(Transport):
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
-        self._sealed: Sequence[Buffer] = []  # records or frames that the inner stream has not taken
+        self._sealed: Sequence[Buffer] = []  # records or frames that the inner stream has not accepted
         self.never_blocks = inner.never_blocks
         self.peer = inner.peer
 
     @abc.abstractmethod
     def _seal(self, blocks: Sequence[Buffer]) -> tuple[int, list[bytes]]:
-        """How many bytes of the blocks were taken, and what was made of them and of what reading has left to send."""
+        """The number of bytes accepted from the blocks, and the data to send: their sealed form, and output of the
+        reader."""
 
     def write(self, blocks: Sequence[Buffer]) -> Iterable[int]:
         self._push()
@@ -41,7 +42,7 @@ class SealingTransport(Transport):
             try:
                 self._push()
             except BlockingIOError:
-                pass  # what is sealed is ours now: the next call goes on
+                pass  # the sealed data is ours now: the next call continues
         yield taken
 
     def _push(self) -> None:

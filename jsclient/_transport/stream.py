@@ -1,4 +1,4 @@
-"""What a link reads from and writes to: a stream of bytes, whatever is beneath. Knows nothing of NATS."""
+"""The byte stream that a link reads from and writes to, over any transport. Knows nothing of NATS."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Transport(abc.ABC):
     secure: bool = False
     """True when the bytes are encrypted on the way."""
     tls: TlsState | None = None
-    """What was agreed on, where they are."""
+    """The negotiated TLS parameters, if they are."""
     never_blocks: bool = True
-    """False for a socket of the application's that sends in Python code, as those for proxies do."""
+    """False for an application's socket that sends in Python code, such as a proxy socket."""
     exact: bool = False
-    """True when the answer of `write` is stored even if a signal handler raises. Otherwise nobody knows then what was
-    written, and the stream has to be given up."""
+    """True when the result of `write` is stored even if a signal handler raises. Otherwise it is unclear then how much
+    was written, and the stream has to be given up."""
 
     @property
     @abc.abstractmethod
@@ -54,7 +54,7 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def recv(self) -> bytes | None:
-        """What has come, b"" when the peer has closed, None when nothing came within the tick. OSError on failure."""
+        """The received data, b"" when the peer has closed, None when none came within the tick. OSError on failure."""
 
     @abc.abstractmethod
     def recv_within(self, timeout: float | None) -> bytes | None:
@@ -64,27 +64,29 @@ class Transport(abc.ABC):
     """True when `new_poller` and `take` exist: a caller that waits for a reply may then read it itself."""
 
     def new_poller(self) -> select.poll:
-        """Tells when `take` finds something; for one thread at a time."""
+        """A poller that reports when `take` finds data; for one thread at a time."""
         raise NotImplementedError
 
     def take(self, permit: list[int]) -> Iterable[bytes]:
-        """Yields what is there, read while it is iterated and in one call into C, if `permit` then holds a number."""
+        """Yields the available data, if `permit` then holds a number. It reads during the iteration, in one call into
+        C."""
         raise NotImplementedError
 
     @abc.abstractmethod
     def write(self, blocks: Sequence[Buffer]) -> Iterable[int]:
-        """Writes while it is iterated, once, and yields how many bytes of the blocks were taken: some or all of them.
+        """Writes once, during the iteration, and yields the number of bytes accepted: some or all of the blocks.
 
-        Never blocks: BlockingIOError when the kernel takes nothing. OSError on failure. An iterator, so that the caller
-        can store the answer in the same call into C: `written.extend(stream.write(blocks))`.
+        Never blocks: raises BlockingIOError when the kernel accepts nothing, and OSError on failure. It is an iterator
+        to let the caller store the result in the same call into C: `written.extend(stream.write(blocks))`.
         """
 
     @abc.abstractmethod
     def wait_writable(self, timeout: float | None) -> bool:
-        """Until `write` has something to say, or False after `timeout` seconds."""
+        """Wait until `write` can proceed or fail; False after `timeout` seconds."""
 
     def send(self, data: bytes, timeout: float | None) -> bool:
-        """Write all of `data`, for handshakes. False after `timeout` seconds (None: no limit), with 0 at once."""
+        """Write all of `data`, for handshakes. False after `timeout` seconds. None sets no limit, and 0 does not
+        wait."""
         deadline = Deadline(timeout)
         rest: Sequence[Buffer] = [data] if data else []
         while rest or self.unsent:
@@ -98,7 +100,7 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def set_tick(self, seconds: float) -> None:
-        """How long a silent `recv` waits before it returns None."""
+        """Set the time that a silent `recv` waits before it returns None."""
 
     @abc.abstractmethod
     def shutdown(self) -> None:
@@ -106,7 +108,7 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Free the descriptor and send nothing: in a forked child the parent's session goes on. Idempotent."""
+        """Free the descriptor and send nothing: in a forked child the parent's session continues. Idempotent."""
 
     @abc.abstractmethod
     def fileno(self) -> int:
@@ -115,4 +117,4 @@ class Transport(abc.ABC):
     @property
     @abc.abstractmethod
     def addresses(self) -> tuple[str, str]:
-        """Our end and the other one, each as host:port; "" for what cannot be known (any more)."""
+        """Our end and the other one, each as host:port; "" for an end that is not known (any more)."""

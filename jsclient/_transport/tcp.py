@@ -1,9 +1,9 @@
 """Streams over TCP, and over Unix sockets.
 
-Reading blocks in the kernel with SO_RCVTIMEO, so that a chunk costs one release of the interpreter
-lock. Writing never blocks: the kernel takes what it has room for (MSG_DONTWAIT), and a caller that has
-time waits in `poll`. So a deadline or Ctrl-C leaves the stream at a known byte. Hence no `settimeout`
-and no `sendall` on a live socket.
+Reading blocks in the kernel with SO_RCVTIMEO, so a chunk costs one release of the interpreter lock. Writing never
+blocks: the kernel accepts as much as it has room for (MSG_DONTWAIT), and a caller that has time waits in `poll`. So a
+deadline or Ctrl-C leaves the stream at a known byte. For this reason a live socket uses neither `settimeout` nor
+`sendall`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jsclient._transport.stream import Buffer, Transport
 from jsclient.durations import MOST_POLLED, Deadline
 
 RECV_SIZE: Final = 112 * 1024
-"""Bytes asked for in one recv. A small message costs 1.4 us at this size and 16 us at 128 KiB and more, where malloc
-maps and unmaps memory for every call; streams of messages gain nothing measurable beyond 64 KiB."""
+"""Bytes requested in one recv. A small message costs 1.4 µs at this size. It costs 16 µs at 128 KiB and more, because
+malloc maps and unmaps memory for every call. Streams of messages gain nothing measurable beyond 64 KiB."""
 
 IDLE_TICK: Final = 0.5  # seconds after which a silent recv returns None
-SELECT_SLICE: Final = 0.1  # seconds between two looks whether the stream was shut down, where that wakes nobody
+SELECT_SLICE: Final = 0.1  # seconds between two checks for a shutdown, on systems where it wakes no thread
 MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
 
 _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
@@ -34,13 +34,13 @@ _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
 class TcpTransport(Transport):
     """A connected TCP (or Unix) socket."""
 
-    unsent = 0  # no property: asked at each write
+    unsent = 0  # not a property, because each write reads it
     needs_flush = False  # likewise, after each read
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
         self._sock = sock
         self._shut = False
-        # Not where a socket of the application's sends or reads in Python code, as those for proxies do.
+        # False for an application's socket that sends or reads in Python code, such as a proxy socket.
         self.exact = self.never_blocks = _in_c(sock, "send") and _in_c(sock, "sendmsg")
         self.can_take = _in_c(sock, "recv")
         self.peer = peer
@@ -176,7 +176,7 @@ def wrap_socket(sock: socket.socket, peer: str = "") -> TcpTransport:
 def _address(sock: socket.socket, name: str) -> str:
     try:
         found = getattr(sock, name)()
-    except (OSError, AttributeError):  # closed meanwhile, or a socket of the application's that has no such method
+    except (OSError, AttributeError):  # closed meanwhile, or an application's socket without this method
         return ""
     return format_address(found[0], found[1]) if isinstance(found, tuple) and len(found) > 1 else str(found or "")
 

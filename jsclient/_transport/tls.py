@@ -1,10 +1,11 @@
 """TLS around any byte stream: an `SSLObject` over memory buffers, socket I/O outside of it.
 
-OpenSSL does not allow one session in two threads at once. So a lock of its own covers the short
-moments in which bytes go into or out of the session, and neither side ever waits for the network while
-holding it. Order of locks: send lock of the link, then this one. Records must reach the socket in the
-order in which they were made, therefore only senders (which hold the send lock) send what the session
-has produced; the reader merely reports it in `needs_flush`.
+OpenSSL does not allow two threads to use one session simultaneously. So a separate lock covers the short moments in
+which bytes go into or out of the session. Neither side ever waits for the network while holding it. A thread takes the
+send lock of the link first, then this one.
+
+Records must reach the socket in the order in which they were made. Therefore only senders, which hold the send lock,
+send the session's output. The reader only reports it in `needs_flush`.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 
 ENCRYPT_SLICE: Final = 124 * 1024
-"""Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (108 KiB and the frame that
-exceeded it) fits: when it did not, its end was a record and a system call of its own, a fifth of what TLS cost."""
+"""Bytes encrypted ahead of the socket, which a lost link loses. A coalesced write (108 KiB and the frame that exceeded
+it) fits. When it did not, its end took a separate record and system call, which were a fifth of the cost of TLS."""
 
-DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
-MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
+DECRYPT_SIZE: Final = 16 * 1024  # one record, the most that SSLObject.read returns
+MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes keep coming
 
 
 @attrs.frozen(kw_only=True)
 class TlsState:
-    """What a TLS session has agreed on.
+    """The negotiated parameters of a TLS session.
 
     Attributes:
         version: The protocol, such as TLSv1.3.
         cipher: The cipher suite.
-        secret_bits: How many secret bits it uses.
+        secret_bits: The number of secret bits that it uses.
         peer_certificate: The certificate of the server, as DER.
-        server_name: The name that it had to prove.
+        server_name: The name that the server had to prove.
     """
 
     version: str
@@ -50,7 +51,7 @@ class TlsState:
 
 
 class TlsAlert(TlsError, OSError):
-    """The TLS session broke after the handshake; with TLS 1.3 also: the server refused our certificate."""
+    """The TLS session broke after the handshake. With TLS 1.3, the server may also have refused our certificate."""
 
 
 class TlsTransport(SealingTransport):
@@ -92,17 +93,17 @@ class TlsTransport(SealingTransport):
             if self._ended:
                 return b""
             if data is not None and by_tick and deadline.expired():
-                return None  # a record that comes in drops must not keep the reader from its pings
+                return None  # a record that trickles in must not keep the reader from its pings
             data = self._inner.recv() if by_tick else self._inner.recv_within(deadline.remaining())
             if data is None:
                 return None
 
     def _decrypt(self) -> bytes:
-        """What the records hold that are complete; b"" may be the end of the stream. The caller has the lock."""
+        """The contents of the complete records; b"" may be the end of the stream. The caller has the lock."""
         chunks = []
         incoming, read = self._incoming, self._session.read
-        # Asked before reading: "want read" is an exception, 1.5 us, and came twice per chunk (12 KiB: 11 us, now 7.6).
-        # Tried: reading into one buffer that is kept, no faster than a bytes per record and a join.
+        # Check before reading, because "want read" is an exception. It took 1.5 µs, twice per chunk (12 KiB: 11 µs, now
+        # 7.6). Tried: a permanent buffer to read into, not faster than a bytes object per record and a join.
         while not self._ended and (incoming.pending or incoming.eof):
             try:
                 chunk = read(DECRYPT_SIZE)
@@ -112,7 +113,7 @@ class TlsTransport(SealingTransport):
                 # A stream cut without close_notify is treated like a closed one: NATS frames carry their length.
                 self._ended = True
             except ssl.SSLError as error:
-                # What was decrypted before comes first; the error is raised by the next call.
+                # The data decrypted before comes first; the next call raises the error.
                 self._ended = True
                 self._error = TlsAlert(explain(error, self.peer))
             else:
@@ -144,7 +145,7 @@ class TlsTransport(SealingTransport):
     # --- the handshake
 
     def handshake(self, timeout: float | None) -> None:
-        """Blocks until the session stands and the certificate is verified. Raises TlsError."""
+        """Block until the session is established and the certificate is verified. Raises TlsError."""
         deadline = Deadline(timeout)
         while True:
             try:
@@ -190,7 +191,7 @@ class TlsTransport(SealingTransport):
             self._incoming.write_eof()
 
     def _say_goodbye(self) -> None:
-        """Tell the server why (the alert that OpenSSL has prepared), if it can be done at once."""
+        """Send the server the reason (the alert that OpenSSL has prepared), if that is possible without waiting."""
         try:
             self._inner.send(self._outgoing.read(), 0)
         except OSError:
@@ -207,8 +208,8 @@ def start_tls(
 ) -> TlsTransport:
     """Encrypt `transport` from here on; blocks until the handshake is done.
 
-    `server_hostname` (a name or an IP address) is what the certificate must be for. Raises TlsError that
-    says why; the caller then closes `transport`.
+    The certificate must be valid for `server_hostname` (a name or an IP address). Raises TlsError with the reason; the
+    caller then closes `transport`.
     """
     try:
         tls = TlsTransport(transport, context, server_hostname)
@@ -228,9 +229,9 @@ def default_tls_context(
 ) -> ssl.SSLContext:
     """A context that verifies certificate and name, TLS 1.2 or later.
 
-    With `ca_file` (PEM) or `ca_data` (PEM text or DER bytes) only those authorities are trusted, without
-    them those of the system. `cert_file` and `key_file` are the client's own certificate; the key may be
-    in `cert_file`.
+    With `ca_file` (PEM) or `ca_data` (PEM text or DER bytes) it trusts only those authorities, otherwise the
+    authorities of the system. `cert_file` and `key_file` are the client's own certificate. `cert_file` may contain the
+    key.
     """
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca_file, cadata=ca_data)
@@ -240,7 +241,7 @@ def default_tls_context(
     context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation would let a write wait for a read
     if cert_file is not None:
         try:
-            # A callable, because OpenSSL would ask the terminal for the password of an encrypted key.
+            # A callable, because OpenSSL would prompt on the terminal for the password of an encrypted key.
             context.load_cert_chain(cert_file, key_file, password=lambda: key_password or "")
         except OSError as error:
             from jsclient._transport import pkcs12
@@ -280,7 +281,7 @@ _REASONS: Final = {
 
 
 def explain(error: ssl.SSLError | ssl.CertificateError, peer: str) -> str:
-    """One sentence that names the peer and the reason, with OpenSSL's own words behind it."""
+    """One sentence that names the peer and the reason, followed by OpenSSL's own words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         own = error.verify_message
         reason = _VERIFY_CODES.get(error.verify_code, "the certificate did not verify")

@@ -29,13 +29,13 @@ from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
 from jsclient.protocol.errors import shorten
 
-FRAME_SLICE: Final = 64 * 1024  # bytes per frame: masking is done ahead of the socket, and copies
+FRAME_SLICE: Final = 64 * 1024  # bytes per frame: masking happens ahead of the socket, and copies
 MAX_RESPONSE: Final = 16 * 1024  # bytes of the head of the HTTP response
 MAX_FRAME: Final = 128 * 1024 * 1024  # the largest NATS payload and what a server coalesces with it
 MAX_INFLATED: Final = 128 * 1024 * 1024  # of one compressed message
 INFLATE_PIECE: Final = 256 * 1024  # bytes inflated at a time: deflate makes up to 1,032 bytes of one
 COMPRESS_FROM: Final = 64  # bytes; nats-server uses the same bound
-MAX_PONGS: Final = 64  # that wait to be sent; of more pings the last are answered (RFC 6455 5.5.3)
+MAX_PONGS: Final = 64  # most pongs waiting to be sent: of more pings, the last get an answer (RFC 6455 5.5.3)
 
 _FLUSH_TAIL: Final = b"\x00\x00\xff\xff"  # RFC 7692 7.2.1: removed by the sender, put back by the receiver
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -60,7 +60,7 @@ class WebSocketTransport(SealingTransport):
         self._error: OSError | None = None
         self.secure = inner.secure
         self.tls = inner.tls
-        self._pieces = self._received()  # what came right behind the handshake
+        self._pieces = self._received()  # data right behind the handshake
 
     # --- reading
 
@@ -105,7 +105,7 @@ class WebSocketTransport(SealingTransport):
                         ready, size = [], 0
         except _BrokenData as error:
             broken = error
-        if broken is not None:  # what came before the error is good; the next call raises the error
+        if broken is not None:  # the data before the error is good; the next call raises the error
             self._error = OSError(errno.EPROTO, f"websocket with {self.peer}: {broken}")
         yield b"".join(ready)
 
@@ -139,7 +139,7 @@ class WebSocketTransport(SealingTransport):
 
 
 class _BrokenData(Exception):
-    """Frames that are legal and hold what they may not."""
+    """Legal frames with invalid contents."""
 
 
 class Deflate(Extension):
@@ -189,7 +189,7 @@ class Deflate(Extension):
             if piece:
                 yield piece
             data = self._inflater.unconsumed_tail
-            if self._inflater.eof:  # a final block is legal, the next one starts afresh
+            if self._inflater.eof:  # a final block is legal, and the next one starts fresh
                 data = self._inflater.unused_data
                 self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
             more = bool(data) or len(piece) == INFLATE_PIECE
@@ -207,8 +207,8 @@ def start_websocket(
 ) -> WebSocketTransport:
     """Upgrade `transport` (TCP, or TLS for wss) to websocket; blocks until the server has agreed.
 
-    `headers` are sent with the request; those of the handshake itself cannot be replaced (ConfigError).
-    Raises NotANatsServer if the answer is no websocket, TimeoutError, OSError.
+    The request carries `headers`, which cannot replace the headers of the handshake itself (ConfigError). Raises
+    NotANatsServer if the answer is not a websocket, TimeoutError, OSError.
     """
     websocket = _new_websocket(transport.secure, host, port, path, compression)
     request = websocket.connect()
