@@ -48,7 +48,7 @@ STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetst
 class ReadArguments(TypedDict, total=False):
     """The keyword arguments of `read_table` and `read_batches`.
 
-    An argument of another type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         start: The first sequence. None means the oldest message that exists when the reading begins.

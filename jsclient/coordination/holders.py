@@ -47,9 +47,9 @@ def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
     """All leases that are held at this moment, by key. The whole call has 5 s by default.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     deadline = Deadline.of(timeout, LOOK_TIMEOUT)
     left = deadline.remaining()
@@ -77,9 +77,9 @@ def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
     changed hands after `holder` was read: read it again, and decide again.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     timeout = whole(timeout)
     per_key = kv.status(timeout=timeout).limit_marker_ttl is not None

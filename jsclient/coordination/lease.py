@@ -72,9 +72,9 @@ def lease_bucket(
     `replicas` is the number of copies of the bucket (1). Use 3 if locks must survive the loss of a server.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     modern = js.nc.server_info.at_least(2, 11)
     ttl = plain_or_none(ttl)
@@ -102,9 +102,9 @@ class Lease:
         token: The fencing token. It is larger than the token of every earlier holder.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
 
     def __init__(self, kv: KeyValue, key: str, terms: Terms, on_lost: Callable[[Lease], Any] | None) -> None:

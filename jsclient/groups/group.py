@@ -83,9 +83,9 @@ class PartitionedGroup(Generic[G]):
         key: Key under which its configuration is stored.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
         on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
             DecodeFailed. `Consumer.typed` describes the others.
     """
@@ -249,9 +249,9 @@ def create_elastic(
     nats-server 2.11. Nothing is made on older ones.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=True)
@@ -301,9 +301,9 @@ def create_static(
     its partitions).
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=False)
@@ -318,9 +318,9 @@ def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFA
     """The group of this name, elastic or static. Raises GroupNotFound if there is none.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     for kind in (True, False):
@@ -338,9 +338,9 @@ def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> It
     """All groups of a stream, elastic ones first.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     for kind in (True, False):

@@ -57,9 +57,9 @@ class Consumer(Generic[M]):
         name: Its name.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
         cancel: A Cancel. Its `cancel()`, called from another thread, ends the wait, and the call raises Cancelled.
         on_bad: The action for a message that cannot be decoded. Default "raise": reading its `value` raises
             DecodeFailed. `Consumer.typed` describes the others.

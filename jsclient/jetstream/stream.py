@@ -56,9 +56,9 @@ class Stream:
         cached_info: The last answer of the server to this handle; None if it never asked.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
         config: The configuration as one object. Without it, pass its fields as keywords.
         pedantic: True: the server refuses settings that it would adjust otherwise (server 2.11). Default False.
         drop_unknown: True removes settings of a newer server that this client does not know. By default the client

@@ -93,9 +93,9 @@ def trace(
             server accepts raises PayloadTooLarge before anything is sent.
         headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
             anything is sent.
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     if not nc.server_info.at_least(2, 11):
         raise NotSupported(f"message trace needs nats-server 2.11 or later; this one is {nc.server_info.version}")

@@ -88,9 +88,9 @@ class KeyValueBatch(Generic[V]):
         revisions: The new revision of each key, in the order of the calls; empty before the commit.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
 
     def __init__(

@@ -39,9 +39,9 @@ def key_value(
     `mirror=StreamSource(name="orders", domain="hub")`.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     name = stream_name(bucket)
     if not fetch_info:
@@ -71,9 +71,9 @@ def create_key_value(
     `config`: a KeyValueConfig, or its fields as keywords.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     config = given(KeyValueConfig, config, fields)
     wanted = config.to_stream()
@@ -117,9 +117,9 @@ def update_key_value(
     `config`: a KeyValueConfig, or its fields as keywords.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     config = given(KeyValueConfig, config, fields)
     try:
@@ -145,9 +145,9 @@ def create_or_update_key_value(
     `config`: a KeyValueConfig, or its fields as keywords.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     config = given(KeyValueConfig, config, fields)
     deadline = Deadline.of(timeout, js.api.timeout)
@@ -162,9 +162,9 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
     """Delete a bucket with everything in it. Raises BucketNotFound if there is none.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)

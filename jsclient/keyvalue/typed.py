@@ -112,9 +112,9 @@ class TypedKeyWatcher(Generic[T]):
         watcher: The watcher of bytes.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
 
     def __init__(self, watcher: KeyWatcher, typed: TypedKeyValue[T], timeout: float | None) -> None:
@@ -183,9 +183,9 @@ class TypedKeyValue(Generic[T]):
         codec: The codec that reads and writes them.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
         headers: Headers, or a mapping of names to one value or several, stored with the value. An invalid header
             raises InvalidHeader before anything is sent.
         direct: True reads by direct get, which any replica answers; False reads from the leader. By default the

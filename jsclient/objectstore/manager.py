@@ -33,9 +33,9 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
     `fetch_info=False` sends no request, for accounts without permission to read stream information.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     name = stream_name(bucket)
     if fetch_info:
@@ -62,9 +62,9 @@ def create_object_store(
     `config`: an ObjectStoreConfig, or its fields as keywords.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     config = given(ObjectStoreConfig, config, fields)
     try:
@@ -89,9 +89,9 @@ def update_object_store(
     `config`: an ObjectStoreConfig, or its fields as keywords.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     config = given(ObjectStoreConfig, config, fields)
     try:
@@ -118,9 +118,9 @@ def create_or_update_object_store(
     `config`: an ObjectStoreConfig, or its fields as keywords.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     config = given(ObjectStoreConfig, config, fields)
     deadline = Deadline.of(timeout, js.api.timeout)
@@ -136,9 +136,9 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
     """Delete a store with everything in it. Raises BucketNotFound if there is none.
 
     Options:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
     """
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)

@@ -41,7 +41,7 @@ def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
 class StreamConfigDict(TypedDict, total=False):
     """The fields of StreamConfig.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `StreamConfig`.
     """
@@ -90,7 +90,7 @@ class StreamConfigDict(TypedDict, total=False):
 class ConsumerConfigDict(TypedDict, total=False):
     """The fields of ConsumerConfig.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `ConsumerConfig`.
     """

@@ -32,7 +32,7 @@ NOTHING: Final = b"\0"  # no subject begins with it
 class OrderedOptionsDict(TypedDict, total=False):
     """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `OrderedOptions`.
     """
@@ -54,7 +54,7 @@ class OrderedOptionsDict(TypedDict, total=False):
 class OrderedOptions:
     """Options of an ordered consumer. With `max_reset_attempts` None it retries indefinitely.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         filter_subjects: Only messages on these subjects, by default all. Wildcards are allowed; several subjects need

@@ -96,7 +96,7 @@ class Resumed:
 class FetchLimitsDict(TypedDict, total=False):
     """The keyword arguments common to all calls that pass theirs on to `fetch()`.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         heartbeat: Seconds between the server's heartbeats. The default is 5 for a timeout of 10 or more, otherwise
@@ -121,7 +121,7 @@ class FetchLimitsDict(TypedDict, total=False):
 class FetchBatchesDict(FetchLimitsDict, total=False):
     """The keyword arguments that `batches()` passes on to `fetch()`.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         max_bytes: Bytes of subjects, replies, headers and payloads in a batch. The default 0 means unlimited.
@@ -135,7 +135,7 @@ class FetchBatchesDict(FetchLimitsDict, total=False):
 class FetchBytesDict(FetchLimitsDict, total=False):
     """The keyword arguments that `fetch_bytes()` passes on to `fetch()`.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         no_wait_then: Seconds to wait for the first message if none is available; the fetch then takes the available
@@ -150,7 +150,7 @@ class FetchBytesDict(FetchLimitsDict, total=False):
 class FetchDict(FetchBytesDict, total=False):
     """The keyword arguments that `next()` passes on to `fetch()`.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         max_bytes: Bytes of subjects, replies, headers and payloads in a batch. The default 0 means unlimited.
@@ -164,7 +164,7 @@ class FetchDict(FetchBytesDict, total=False):
 class PullOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()`; see PullOptions.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `PullOptions`.
     """
@@ -216,7 +216,7 @@ class PullOptions:
     failed, and the function may `nak`, `term` or reject it; None if the error is not about a message. `cancel` is a
     token that ends the iteration with Cancelled.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         max_messages: Messages buffered and requested together. None is 500, and more if the application is fast.

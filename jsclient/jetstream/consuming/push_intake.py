@@ -36,7 +36,7 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 class PushOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()` of push consumers.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     The fields are described in `PushOptions`.
     """
@@ -57,7 +57,7 @@ class PushOptions:
     and reports SlowConsumer (with acks the server redelivers them after ack_wait). `leave_buffered` leaves unread
     messages to ack_wait at the end, instead of returning them.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         on_error: Called with errors that the reading survives; with None they are logged.

@@ -94,9 +94,9 @@ class AsyncPublisher:
         nc: Its connection.
 
     Options of several methods:
-        timeout: Seconds for the whole call; by default 5 for what a server answers. None waits indefinitely, 0 takes
-            only what is there, and a negative number raises ConfigError. At the end the call raises a TimeoutError,
-            or returns what has arrived if its text says that.
+        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
+            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
+            TimeoutError, unless its description names what it returns.
         payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
             server accepts raises PayloadTooLarge before anything is sent.
         headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before

@@ -18,7 +18,7 @@ OPTION_PREFIX: Final = "publish_async_"
 class PublishAsyncDict(PublishOptions, total=False):
     """The options of `publish_msg_async`; see `publish_async`.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         msg_id: The message id. With None (default) the header of the message counts, if it has one.
@@ -32,7 +32,7 @@ class PublishAsyncDict(PublishOptions, total=False):
 class PublishDict(PublishOptions, total=False):
     """The options of `publish_msg`; see `publish`.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         msg_id: The message id. With None (default) the header of the message counts, if it has one.
@@ -52,7 +52,7 @@ class PublishDict(PublishOptions, total=False):
 class PublishWindowDict(TypedDict, total=False):
     """The options of JetStream about `publish_async`; AsyncPublisher describes each one, without its prefix.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         publish_async_max_pending: Messages that may wait for their acks. The default is 4,000, and over a long line up
@@ -86,7 +86,7 @@ class PublishWindowDict(TypedDict, total=False):
 class JetStreamDict(PublishWindowDict, total=False):
     """The options of `Connection.jetstream`; see JetStream.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         domain: The JetStream domain. None (default) means the domain of the connected server.
@@ -113,7 +113,7 @@ class JetStreamDict(PublishWindowDict, total=False):
 class AtomicBatchDict(TypedDict, total=False):
     """The options of `atomic_batch`; see AtomicBatch.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         timeout: Seconds for each call of the batch that has no timeout argument (15 by default).
@@ -131,7 +131,7 @@ class AtomicBatchDict(TypedDict, total=False):
 class FastBatchDict(TypedDict, total=False):
     """The options of `fast_batch`; see FastBatch.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         gap: When messages are lost or refused, "fail" (default) ends the batch, and "ok" continues and collects them.

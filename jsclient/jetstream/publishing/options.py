@@ -63,7 +63,7 @@ class PublishOptions(TypedDict, total=False):
     The stream's leader checks the expectations while storing. A wrong one raises a typed `ApiError`, and nothing is
     stored.
 
-    A value of a wrong type or out of range raises ConfigError before anything is sent.
+    A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
         expected_stream: The stream that must take the message (StreamMismatch).
