@@ -1,4 +1,4 @@
-"""What the pictures of the site are drawn with: plain SVG that follows the light or dark mode of the reader."""
+"""Helpers for the pictures of the site: plain SVG that follows the light or dark mode of the reader."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Picture:
 
 
 def terminal(says: str, text: str, marks: Mapping[str, str]) -> Picture:
-    """A window of 80 columns; `marks` gives a kind to the lines and words that are to be seen first."""
+    """A window of 80 columns; `marks` gives a kind to the important lines and words."""
     lines = [row[at : at + 80] for row in text.splitlines() for at in range(0, max(len(row), 1), 80)]
     p = Picture(680, 50 + 19 * len(lines), says)
     p.frame(4, 4, 672, 42 + 19 * len(lines))
