@@ -37,6 +37,7 @@ from jsclient.protocol.parser import only_message
 if TYPE_CHECKING:
     from jsclient import waiting
     from jsclient._engine.mailbox import Mailbox
+    from jsclient._engine.requests import EachCall
     from jsclient._engine.sinks import Inbox
     from jsclient.durations import Deadline
 
@@ -127,6 +128,22 @@ def _deliver(reading: Reading, turn: Turn, inbox: Inbox) -> None:
     _keep(reading, turn, parser, events, mailbox.items)
     inbox.received += len(events)
     mailbox.last_frame = reading.last_frame
+
+
+def read_replies(reading: Reading, sid: bytes, call: EachCall, deadline: Deadline) -> Msg | None:
+    """As `read_reply`, for replies to many requests: gives them to the call, and returns the last when it has all."""
+    number_of, cut = call.numbers.get, len(call.reply) - len(call.token)
+
+    def take(turn: Turn) -> Msg | None:
+        parser, events = _parse(reading, turn)
+        numbers: list[Any] = [number_of(event.raw_subject[cut:]) if event.sid == sid else None for event in events]
+        if parser is None or None in numbers:
+            return None
+        _keep(reading, turn, parser, events, deque(maxlen=0))  # an exception before the next line ends the call, too
+        deque(map(call.replies.setdefault, numbers, events), 0)
+        return events[-1] if call.complete else None
+
+    return reading.borrow(take, call.ticket.empty, deadline)
 
 
 def _parse(reading: Reading, turn: Turn) -> tuple[protocol.Parser[Msg] | None, list[Any]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks, errors, handlers, nuid, waiting
 from jsclient._engine.mailbox import OVERHEAD, message_size
-from jsclient._engine.reading import read_reply
+from jsclient._engine.reading import read_replies, read_reply
 from jsclient._engine.sender import Unkept
 from jsclient._engine.sinks import CANCEL_SLICE, ReplySink
 from jsclient._engine.wake_chain import CHAINS
@@ -112,9 +112,13 @@ class EachCall(Call):
         self.numbers: dict[bytes, int] = {nuid.new_token(): number for number in range(count)}  # by token
         self.replies: dict[int, Msg] = {}
 
+    @property
+    def complete(self) -> bool:
+        return len(self.replies) == len(self.numbers)
+
     def take(self, token: bytes, message: Msg) -> bool:
         self.replies.setdefault(self.numbers[token], message)
-        if self.answered or len(self.replies) < len(self.numbers):
+        if self.answered or not self.complete:
             return False
         self.answered = True
         return True
@@ -366,15 +370,17 @@ class Requests(ReplySink):
             for first in range(0, len(frames), EACH_WRITE):
                 self._post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
             self._engine.messages_out += len(subjects)
-            self._engine.session.recall_reader()
-            ended = waiting.get(call.ticket, deadline.remaining())
+            reading = self._engine.lent_reading()
+            ended: Any = None if reading is None else read_replies(reading, self.sid, call, deadline)
+            if ended is None:
+                ended = waiting.get(call.ticket, deadline.remaining())
         except queue.Empty:
             ended = None
         finally:
             try:
-                deque(map(self.waiting.pop, tokens, repeat(None)), 0)
+                self._forget(tokens)
             except BaseException:
-                deque(map(self.waiting.pop, tokens, repeat(None)), 0)
+                self._forget(tokens)
                 raise
         return call.replies.copy(), None if ended.__class__ is Msg else ended  # a copy: more may just come in
 
@@ -445,6 +451,11 @@ class Requests(ReplySink):
             link = self._engine.session.link
             if link is not None and (link.reading.lent or link.reading.lock._is_owned()):
                 link.reading.recall()  # it may be ours to read, and they count on it
+
+    def _forget(self, tokens: list[bytes]) -> None:
+        deque(map(self.waiting.pop, tokens, repeat(None)), 0)
+        if self.waiting:
+            self._engine.session.recall_reader()  # as in `_end`
 
     # --- the inbox ----------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from jsclient._engine import reading as module
 from jsclient._engine import reading as taking
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.reading import Reading
+from jsclient._engine.requests import EachCall
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.message import Msg
@@ -236,6 +237,73 @@ def test_the_reader_parks_as_long_as_somebody_borrows(monkeypatch: pytest.Monkey
     assert made.park(0)  # a ping is due
 
 
+# --- replies to many requests -----------------------------------------------------------------------------
+
+PREFIX = b"_INBOX.secret."
+
+
+def reply(number: int, payload: int | None = None) -> bytes:
+    return message(number if payload is None else payload, PREFIX + b"%d" % number)
+
+
+def asked() -> EachCall:
+    call = EachCall(PREFIX, 20)
+    call.numbers = {b"%d" % number: number for number in range(20)}
+    return call
+
+
+def replies_of(call: EachCall) -> list[bytes]:
+    return [call.replies[number].data for number in sorted(call.replies)]
+
+
+def read_replies(made: Reading, call: EachCall) -> Msg | None:
+    return taking.read_replies(made, b"1", call, Deadline(1))
+
+
+def read_rest(made: Reading, call: EachCall) -> list[bytes]:
+    """The reader comes back; what it has then brought, and to whom it is all the same."""
+    brought = finish(made, inbox := FakeInbox())
+    for item in inbox.mailbox.items:
+        if item.raw_subject.startswith(PREFIX):
+            call.take(item.raw_subject[len(PREFIX) :], item)
+    return brought
+
+
+def test_replies_to_many_requests_are_the_borrowers_whatever_the_chunking() -> None:
+    wire = b"".join(map(reply, reversed(range(20))))
+    for cut in range(1, len(wire)):
+        made, call = lent(wire[:cut], wire[cut:]), asked()
+        last = read_replies(made, call)
+        brought = read_rest(made, call)  # what has no end of its own in a chunk is the reader's
+        assert (last is None) == bool(brought), cut
+        assert replies_of(call) == EXPECTED, cut
+        assert made.messages_in + len(brought) == 20
+
+
+def test_of_two_answers_to_one_request_the_first_one_counts() -> None:
+    made, call = lent(b"".join(map(reply, range(19))) + reply(3, 7), reply(19)), asked()
+    assert read_replies(made, call) is not None
+    assert replies_of(call) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        reply(1) + message(2, PREFIX + b"other"),
+        reply(1) + b"MSG %b 2 1\r\n2\r\n" % (PREFIX + b"2"),  # to another subscription
+        reply(1) + b"PING\r\n",
+        reply(1) + b"-ERR 'Authorization Violation'\r\n",
+        reply(1) + b"garbage\r\n",
+        b"",
+    ],
+)
+def test_a_chunk_of_replies_with_something_for_others_is_the_readers(chunk: bytes) -> None:
+    made, call = lent(chunk), asked()
+    assert read_replies(made, call) is None
+    assert not call.replies
+    assert list(made.left) == [chunk]
+
+
 # --- messages -------------------------------------------------------------------------------------------
 
 
@@ -366,6 +434,11 @@ CHUNKS = [
     b" 1 2\r\n13\r\n" + b"".join(map(message, range(14, 20))),
 ]
 EXPECTED = [b"%d" % number for number in range(20)]
+REPLIES = [
+    b"".join(map(reply, range(12))) + b"MSG _INBOX.sec",
+    b"ret.12 1 2\r\n12\r\n" + b"".join(map(reply, range(13, 17))),
+    b"".join(map(message, range(17, 20))),  # for somebody else
+]
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -402,6 +475,48 @@ def test_ctrl_c_at_any_line_of_a_wait_for_a_reply_leaves_the_right_with_the_read
             break
         number += 1
     assert number > 20
+
+
+def test_ctrl_c_at_any_line_among_many_replies_leaves_the_rest_to_the_reader() -> None:
+    """In order, and from the right byte on. The call has ended, and nobody wants its own replies."""
+    number = 1
+    while True:
+        made, call = lent(*REPLIES), asked()
+        more = struck(number, ctrl_c, lambda: read_replies(made, call))  # noqa: B023
+        assert not made.lock._is_owned(), struck_at
+        assert not made.seat._is_owned(), struck_at
+        taken = made.messages_in
+        brought = finish(made, FakeInbox())
+        assert brought in (EXPECTED[taken:], EXPECTED[12:], EXPECTED[17:]), struck_at
+        if not more:
+            break
+        number += 1
+    assert number > 40
+
+
+def test_a_signal_handler_at_any_line_among_many_replies_may_wait_for_something_itself() -> None:
+    number = 1
+    while True:
+        made, call = lent(*REPLIES), asked()
+        brought: list[bytes] = []
+
+        def handler() -> None:
+            previous = sys.gettrace()
+            sys.settrace(None)
+            if made.seat._is_owned():  # noqa: B023
+                assert read_replies(made, call) is None  # noqa: B023
+                assert not made.lock._is_owned()  # noqa: B023
+                brought.extend(read_rest(made, call))  # noqa: B023
+            sys.settrace(previous)
+
+        more = struck(number, handler, lambda: read_replies(made, call))  # noqa: B023
+        brought = brought or read_rest(made, call)
+        assert replies_of(call) == EXPECTED[:17], struck_at
+        assert brought[-3:] == EXPECTED[17:], struck_at
+        if not more:
+            break
+        number += 1
+    assert number > 40
 
 
 @pytest.mark.parametrize("kind", ["reply", "messages"])
@@ -508,11 +623,11 @@ class OfAHandler(TimeoutError, IndexError, RuntimeError):
     """What `signal.alarm` idioms raise."""
 
 
-@pytest.mark.parametrize("kind", ["reply", "messages"])
+@pytest.mark.parametrize("kind", ["reply", "replies", "messages"])
 def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
     number = 1
     while True:
-        made, inbox, raised = lent(*CHUNKS), FakeInbox(), False
+        made, inbox, raised = lent(*(REPLIES if kind == "replies" else CHUNKS)), FakeInbox(), False
 
         def handler() -> None:
             sys.settrace(None)
@@ -523,6 +638,8 @@ def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
             try:
                 if kind == "reply":
                     read_reply(made)  # noqa: B023
+                elif kind == "replies":
+                    read_replies(made, asked())  # noqa: B023
                 else:
                     taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type] # noqa: B023
             except OfAHandler:
@@ -531,7 +648,7 @@ def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
         if not struck(number, handler, call):
             break
         assert raised, struck_at
-        assert finish(made, inbox) == EXPECTED, struck_at
+        assert finish(made, inbox) in ((EXPECTED, EXPECTED[12:], EXPECTED[17:]) if kind == "replies" else (EXPECTED,))
         number += 1
     assert number > 20
 
