@@ -171,8 +171,7 @@ class Deadline:
 
     def at_most(self, seconds: float) -> float:
         """The smaller of the remaining time and `seconds`."""
-        left = self.remaining()
-        return seconds if left is None else min(left, seconds)
+        return seconds if self.at is None else min(max(0.0, self.at - time.monotonic()), seconds)
 
 
 Timeout: TypeAlias = float | dt.timedelta | Default | Deadline | None

@@ -482,10 +482,10 @@ def only_message(data: bytes, subject: bytes, message: type[M]) -> M | None:
     count = len(fields)
     header_digits: bytes | None = None
     reply: bytes | None = None
-    if fields[0] == b"HMSG" and count == 5:
-        _, to, sid, header_digits, digits = fields
-    elif fields[0] == b"MSG" and count == 4:
+    if fields[0] == b"MSG" and count == 4:
         _, to, sid, digits = fields
+    elif fields[0] == b"HMSG" and count == 5:
+        _, to, sid, header_digits, digits = fields
     elif fields[0] == b"MSG" and count == 5:
         _, to, sid, reply, digits = fields
     elif fields[0] == b"HMSG" and count == 6:
