@@ -111,6 +111,8 @@ def _start(options: Options) -> dict[str, Any] | None:
 def _subscribed(nc: jsclient.Connection, options: Options) -> Iterator[Any]:
     """An object with `next(timeout)`: a core subscription, or the messages of an ordered consumer."""
     start = _start(options)
+    if not options.subject and not options.stream:
+        raise errors.ConfigError("name a subject, or a stream with --stream")
     if start is None:
         with nc.subscribe(options.subject, queue=options.queue) as subscription:
             nc.flush(options.timeout)
@@ -119,14 +121,14 @@ def _subscribed(nc: jsclient.Connection, options: Options) -> Iterator[Any]:
     js = jetstream(nc, options)
     name = options.stream or js.stream_name_by_subject(options.subject)
     consumer = js.stream(name).ordered_consumer(
-        filter_subjects=options.subject, headers_only=options.headers_only or None, **start
+        filter_subjects=options.subject or (), headers_only=options.headers_only or None, **start
     )
     with consumer.messages() as messages:
         yield messages
 
 
 @cli.alone(
-    "sub SUBJECT",
+    "sub [SUBJECT]",
     arg("--queue", default="", help="queue group"),
     arg("--count", type=positive, help="end after so many messages"),
     arg("--wait", type=seconds, help="end after so many seconds without a message"),

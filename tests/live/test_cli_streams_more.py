@@ -96,7 +96,8 @@ def test_a_file_that_holds_no_configuration(
     ],
 )
 def test_sub_from_a_stream(server: NatsServer, js: JetStream, words: list[str], first: str, count: int) -> None:
-    done = cli(server, "sub", "more.>" if "--stream" in words else "more.*", "--raw", "--wait", "0.5", *words)
+    subject = [] if "--stream" in words else ["more.*"]
+    done = cli(server, "sub", *subject, "--raw", "--wait", "0.5", *words)
     assert done.stdout.split()[0] == first
     assert len(done.stdout.split()) == count
 
@@ -109,6 +110,7 @@ def test_sub_shows_headers_alone(server: NatsServer, js: JetStream) -> None:
 
 
 def test_what_does_not_go_together(server: NatsServer, js: JetStream) -> None:
+    assert cli(server, "sub", "--last").returncode == 2
     assert cli(server, "sub", "more.*", "--last", "--new").returncode == 2
     assert cli(server, "sub", "more.*", "--last", "--ack").returncode == 2
 
