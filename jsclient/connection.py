@@ -179,9 +179,9 @@ class Connection:
         """For `Msg.respond`. The reply subject came over the wire, so without wildcards it needs no check. Each is
         different, so it is not worth remembering."""
         reply, engine = message.raw_reply or b"", self._engine
-        plain = payload.__class__ is bytes and not headers and len(payload) < LARGE_PAYLOAD
-        fits = len(payload) <= engine.encoder.max_payload and len(reply) <= NAMES_ROOM
-        if engine.draining or not (plain and fits) or b"*" in reply or b">" in reply:
+        plain = payload.__class__ is bytes and not headers and len(reply) <= NAMES_ROOM
+        fits = plain and len(payload) < LARGE_PAYLOAD and len(payload) <= engine.encoder.max_payload
+        if engine.draining or not fits or b"*" in reply or b">" in reply:
             self._publish_answer(message, payload, headers)
             return
         engine.post_core(pub(pub_start(reply), payload))  # type: ignore[arg-type]

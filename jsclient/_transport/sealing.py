@@ -41,8 +41,10 @@ class SealingTransport(Transport):
             self._sealed = sealed
             try:
                 self._push()
-            except BlockingIOError:
-                pass  # the sealed data is ours now: the next call continues
+            except BlockingIOError as error:
+                if error.errno is None:
+                    raise  # A signal handler has raised it, so how much was written is unknown.
+                # Otherwise the sealed data is ours now, and the next call continues.
         yield taken
 
     def _push(self) -> None:

@@ -27,7 +27,7 @@ def get_many(kv: KeyValue, keys: list[str], deadline: Deadline) -> dict[str, Key
     subjects = {prefix + check_key(key, kv._limit): key for key in keys}
     if not subjects:
         return {}
-    if not kv._direct or not kv._js.capabilities.at_least(OPERATIONS["batch get"], deadline):
+    if not kv._direct or kv._js.capabilities.at_least(OPERATIONS["batch get"], deadline) is False:
         raise NotSupported(
             f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {kv.bucket!r}. Nothing was "
             "read. Call get for each key instead; other clients may then write between two reads."
@@ -39,14 +39,15 @@ def get_many(kv: KeyValue, keys: list[str], deadline: Deadline) -> dict[str, Key
 
 def _messages(kv: KeyValue, subjects: list[str], deadline: Deadline) -> list[RawStreamMsg]:
     try:
-        while not deadline.expired():
+        found = get_last_together(kv._stream, subjects, deadline)
+        while found is None and not deadline.expired():
             found = get_last_together(kv._stream, subjects, deadline)
-            if found is not None:
-                return found
     except JetStreamUnavailable:
         with missing.named(kv.stream_name):
             kv._stream.info(timeout=deadline)
         raise
+    if found is not None:
+        return found
     raise RequestTimeout(
         f"others kept writing keys of bucket {kv.bucket!r} while the server read them. The call returns "
         "no entries, because they would be from several sequences. Allow more time, or ask for fewer keys."

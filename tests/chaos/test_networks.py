@@ -19,7 +19,6 @@ NOISE = 0.8
 
 SHORT = {
     "net-300ms-fetch-100": 0.4,
-    "net-300ms-batches-100": 0.6,
     "net-300ms-object-get": 0.5,
     "net-loss-messages-ack": 0.2,
     "net-loss-publish-async": 0.2,
