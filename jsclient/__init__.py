@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jsclient import codecs, errors
-from jsclient._engine.events import ConnectionEvent, ConnectionEvents
-from jsclient._engine.figures import Health, LinkInfo, Statistics
-from jsclient._engine.link import VERSION
+from jsclient._connection.events import ConnectionEvent, ConnectionEvents
+from jsclient._connection.figures import Health, LinkInfo, Statistics
+from jsclient._connection.link import VERSION
 from jsclient._transport import TlsState
 from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel

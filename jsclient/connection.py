@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from jsclient import checks, errors, handlers, hints, protocol
-from jsclient._engine.callback_pool import BARRIER_TIMEOUT, barrier
-from jsclient._engine.engine import Engine, live_engines
-from jsclient._engine.events import ConnectionEvents
-from jsclient._engine.figures import Health, LinkInfo, Statistics
-from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.session import CLOSE_FLUSH
-from jsclient._engine.sinks import AppSubscription
+from jsclient._connection.callback_pool import BARRIER_TIMEOUT, barrier
+from jsclient._connection.engine import Engine, live_engines
+from jsclient._connection.events import ConnectionEvents
+from jsclient._connection.figures import Health, LinkInfo, Statistics
+from jsclient._connection.mailbox import Mailbox
+from jsclient._connection.session import CLOSE_FLUSH
+from jsclient._connection.sinks import AppSubscription
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none

@@ -1,6 +1,6 @@
 """Opens connections, and keeps the one that all code of a process shares, by its options.
 
-For the effect of a fork and of the interpreter's end on connections, see `_engine.fork`.
+For the effect of a fork and of the interpreter's end on connections, see `_connection.fork`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from jsclient import errors, waiting
-from jsclient._engine.fork import watch_process
+from jsclient._connection.fork import watch_process
 from jsclient.connection import Connection
 from jsclient.options import ConnectOptions
 

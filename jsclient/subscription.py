@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jsclient import checks, errors, handlers, hints
-from jsclient._engine.sinks import AppSubscription
+from jsclient._connection.sinks import AppSubscription
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import taking

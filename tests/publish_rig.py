@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient._engine import Takers
+from jsclient._connection import Takers
 from jsclient.jetstream.publishing import ack_timeouts as publish_ack_timeouts
 from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery

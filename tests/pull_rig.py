@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from jsclient import errors
-from jsclient._engine import Mailbox, Takers
+from jsclient._connection import Mailbox, Takers
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.message import Msg

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from jsclient import errors
-from jsclient._engine import Unkept, UnkeptLarge
+from jsclient._connection import Unkept, UnkeptLarge
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api.requests import check_error

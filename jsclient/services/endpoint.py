@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from jsclient import handlers, waiting
-from jsclient._engine import SLICE, Taker
+from jsclient._connection import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout
 from jsclient.errors import (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors, waiting
-from jsclient._engine import Taker, wait_for
+from jsclient._connection import Taker, wait_for
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -24,7 +24,7 @@ from jsclient.workers.stats import PoolSnapshot
 from jsclient.workers.typed import typed_handler
 
 if TYPE_CHECKING:
-    from jsclient._engine import Engine
+    from jsclient._connection import Engine
     from jsclient.connection import Connection
     from jsclient.jetstream import JetStreamMsg
     from jsclient.jetstream.consuming.typed import Values

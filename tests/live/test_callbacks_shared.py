@@ -120,7 +120,7 @@ def test_callbacks_that_block_run_side_by_side(server: NatsServer) -> None:
 
 def test_a_subscription_may_have_a_thread_to_itself(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for all its life, also after a time without messages; it ends with the subscription."""
-    monkeypatch.setattr("jsclient._engine.callback_pool.WORKER_IDLE", 0.001)
+    monkeypatch.setattr("jsclient._connection.callback_pool.WORKER_IDLE", 0.001)
     with jsclient.connect(server.url) as nc:
         got: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
         seen = set()

@@ -35,7 +35,7 @@ from jsclient import backup, coordination, errors, groups, monitor, services
 from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
-from jsclient._engine import Engine
+from jsclient._connection import Engine
 from jsclient.groups.message import of_member
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until

@@ -18,7 +18,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient._engine import callbacks
+from jsclient._connection import callbacks
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
 from jsclient.services import ServiceConfig, add_service

@@ -14,7 +14,7 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, errors
-from jsclient._engine import lame_duck
+from jsclient._connection import lame_duck
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PublishFuture, StreamConfig
 from jsclient.testing import Cluster, FakeServer, NatsServer, ScriptFailed, info_line, wait_until
 

@@ -14,7 +14,7 @@ from tests.deadline_rig import fill
 
 import jsclient
 from jsclient import errors
-from jsclient._engine.outbox import HIGH_WATER, HIGH_WATER_FRAMES
+from jsclient._connection.outbox import HIGH_WATER, HIGH_WATER_FRAMES
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 

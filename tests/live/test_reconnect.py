@@ -20,7 +20,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectionState, LinkEvent, errors
-from jsclient._engine import ReplySink
+from jsclient._connection import ReplySink
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 

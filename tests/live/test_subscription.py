@@ -230,7 +230,7 @@ def test_a_callback_may_drain_the_connection(server: NatsServer) -> None:
 
 
 def test_the_worker_ends_when_idle_and_comes_back(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jsclient._engine.callback_pool.WORKER_IDLE", 0.001)
+    monkeypatch.setattr("jsclient._connection.callback_pool.WORKER_IDLE", 0.001)
     with jsclient.connect(server.url) as nc:
         got: queue.SimpleQueue[int] = queue.SimpleQueue()
         nc.subscribe("idle", lambda message: got.put(int(message.data)))

@@ -11,7 +11,7 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, TLSOptions, errors
-from jsclient._engine import session
+from jsclient._connection import session
 from jsclient.testing import (
     Close,
     Expect,

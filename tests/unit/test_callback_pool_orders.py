@@ -12,7 +12,7 @@ import pytest
 from tests.interleave import Steps, Thread, World, explore, stepwise
 
 from jsclient import waiting
-from jsclient._engine.callback_pool import CallbackPool
+from jsclient._connection.callback_pool import CallbackPool
 
 Stepwise: Any = stepwise(CallbackPool, "submit", "_wake", "_park")
 

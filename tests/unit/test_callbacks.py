@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jsclient._engine import callbacks
-from jsclient._engine.callbacks import EventsThread
+from jsclient._connection import callbacks
+from jsclient._connection.callbacks import EventsThread
 from jsclient.testing import wait_until
 
 

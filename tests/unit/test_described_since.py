@@ -167,8 +167,8 @@ ASKED: dict[str, list[Need]] = {
 }
 #: Files that ask, and where no option or call depends on the answer.
 NOT_OF_OPTIONS = {
-    "_engine/encoding.py": "servers that are configured without headers",
-    "_engine/engine.py": "the same",
+    "_connection/encoding.py": "servers that are configured without headers",
+    "_connection/engine.py": "the same",
     "cli/check.py": "a report about the server",
     "exactly/sink_streams.py": "fast batches where they are possible",
     "jetstream/api/consumer_requests.py": "the tables of capabilities.py",

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsclient
 from jsclient import protocol
-from jsclient._engine.mailbox import OVERHEAD
+from jsclient._connection.mailbox import OVERHEAD
 from jsclient.connection import engine_of
 from jsclient.message import Msg
 

@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 import jsclient
-from jsclient._engine import Engine
-from jsclient._engine.fork import ForkedEngine
+from jsclient._connection import Engine
+from jsclient._connection.fork import ForkedEngine
 from jsclient.connection import engine_of
 
 INTERFACE = sorted(name for name in vars(Engine) if not name.startswith("_"))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.pauses import time_passes
 
-from jsclient._engine.flusher import IDLE_TICKS, LITTLE, TICK, Flusher
-from jsclient._engine.outbox import COALESCE
-from jsclient._engine.wake_chain import WakeChain
+from jsclient._connection.flusher import IDLE_TICKS, LITTLE, TICK, Flusher
+from jsclient._connection.outbox import COALESCE
+from jsclient._connection.wake_chain import WakeChain
 from jsclient.testing import wait_until
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
+from jsclient._connection.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient.message import Msg
 from jsclient.states import WAKE
 from jsclient.testing import wait_until

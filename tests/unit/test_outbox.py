@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 import pytest
 
 from jsclient import errors
-from jsclient._engine.outbox import (
+from jsclient._connection.outbox import (
     AT_ONCE,
     COALESCE,
     FRAME_OVERHEAD,
     HIGH_WATER,
     Outbox,
 )
-from jsclient._engine.sender import Unkept, UnkeptLarge
+from jsclient._connection.sender import Unkept, UnkeptLarge
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
@@ -557,7 +557,7 @@ def test_a_slow_send_at_once_is_not_repeated_soon(monkeypatch: pytest.MonkeyPatc
     rig = Rig()
     wire = rig.online(Wire())
     clock = [100.0]
-    monkeypatch.setattr("jsclient._engine.outbox.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("jsclient._connection.outbox.time.monotonic", lambda: clock[0])
     wire.before = lambda: clock.__setitem__(0, clock[0] + 0.005)
     rig.outbox.post_core(b"1")
     assert wire.writes == 1

@@ -17,10 +17,10 @@ import pytest
 from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
 from jsclient import waiting
-from jsclient._engine import outbox as outbox_module
-from jsclient._engine import sender as sender_module
-from jsclient._engine.outbox import Outbox
-from jsclient._engine.sender import Batch, Sender
+from jsclient._connection import outbox as outbox_module
+from jsclient._connection import sender as sender_module
+from jsclient._connection.outbox import Outbox
+from jsclient._connection.sender import Batch, Sender
 
 StepwiseSender: Any = stepwise(Sender, "push", "_fill", "_put_back", "withdraw")
 OF_OUTBOX = "post_now", "post_at_once", "drain", "withdraw"

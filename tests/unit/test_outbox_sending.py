@@ -22,9 +22,9 @@ import pytest
 from tests.sockets import ProxySocket
 
 from jsclient import errors
-from jsclient._engine import outbox, sender
-from jsclient._engine.outbox import Outbox
-from jsclient._engine.sender import AT_A_TIME, BULK, Batch, Unkept
+from jsclient._connection import outbox, sender
+from jsclient._connection.outbox import Outbox
+from jsclient._connection.sender import AT_A_TIME, BULK, Batch, Unkept
 from jsclient._transport import stream, tcp
 from jsclient._transport.stream import Buffer
 from jsclient._transport.tcp import TcpTransport

@@ -26,7 +26,7 @@ ALLOWED = {
     ("cli/worker.py", "signal.pthread_sigmask"),
     ("cli/worker.py", "sys.path.insert"),
     ("cli/worker.py", "logging.basicConfig"),
-    ("_engine/fork.py", "threading.excepthook"),  # when the interpreter exits
+    ("_connection/fork.py", "threading.excepthook"),  # when the interpreter exits
     ("workers/signals.py", "signal.signal"),  # `run_until_signal`: asked for, and put back
     ("workers/supervisor.py", "signal.signal"),
     ("workers/supervisor.py", "signal.pthread_sigmask"),  # put back once the process is started

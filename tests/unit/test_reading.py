@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from jsclient import protocol, waiting
-from jsclient._engine import reading as module
-from jsclient._engine import reading as taking
-from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.reading import Reading
-from jsclient._engine.requests import EachCall
+from jsclient._connection import reading as module
+from jsclient._connection import reading as taking
+from jsclient._connection.mailbox import Mailbox
+from jsclient._connection.reading import Reading
+from jsclient._connection.requests import EachCall
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.message import Msg

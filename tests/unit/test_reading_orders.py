@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.interleave import Steps, Thread, World, explore, stepwise
 
-from jsclient._engine import reading as module
-from jsclient._engine.reading import Reading
+from jsclient._connection import reading as module
+from jsclient._connection.reading import Reading
 
 Stepwise: Any = stepwise(Reading, "lend", "take_back", "recall", "borrow", "_read", "_return")
 

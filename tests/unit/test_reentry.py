@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from jsclient import Connection, ConnectOptions, errors, waiting
-from jsclient._engine import pings
-from jsclient._engine import requests as requesting
-from jsclient._engine import subscriptions as table
-from jsclient._engine.sender import Unkept
+from jsclient._connection import pings
+from jsclient._connection import requests as requesting
+from jsclient._connection import subscriptions as table
+from jsclient._connection.sender import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.publishing import window as publish_window
 from jsclient.subscription import Subscription

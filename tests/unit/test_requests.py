@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from jsclient import Connection, ConnectOptions, errors, protocol
-from jsclient._engine.requests import Call, EachCall, ManyCall, Requests
-from jsclient._engine.session import MAX_PONGS
-from jsclient._engine.wake_chain import WakeChain
+from jsclient._connection.requests import Call, EachCall, ManyCall, Requests
+from jsclient._connection.session import MAX_PONGS
+from jsclient._connection.wake_chain import WakeChain
 from jsclient.connection import engine_of
 from jsclient.message import Msg
 

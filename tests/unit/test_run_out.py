@@ -11,7 +11,7 @@ import pytest
 from tests.pull_rig import Connection, Inbox, Server, Source, Stored
 
 from jsclient import errors
-from jsclient._engine import Mailbox
+from jsclient._connection import Mailbox
 from jsclient.durations import Deadline
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo

@@ -16,9 +16,9 @@ from tests.sockets import ProxySocket, mask, opened_websocket
 from tests.unit import test_outbox_sending as plain
 
 from jsclient import errors, waiting
-from jsclient._engine import outbox, sender
-from jsclient._engine.outbox import Outbox
-from jsclient._engine.sender import Unkept
+from jsclient._connection import outbox, sender
+from jsclient._connection.outbox import Outbox
+from jsclient._connection.sender import Unkept
 from jsclient._transport import sealing, stream, tcp, tls, ws
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls

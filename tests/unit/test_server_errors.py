@@ -1,11 +1,11 @@
-"""jsclient._engine.server_errors: every -ERR text that a server sends, its class, and what becomes of the link."""
+"""jsclient._connection.server_errors: every -ERR text that a server sends, its class, and what becomes of the link."""
 
 from __future__ import annotations
 
 import pytest
 
 from jsclient import errors
-from jsclient._engine.server_errors import Verdict, classify
+from jsclient._connection.server_errors import Verdict, classify
 
 STAYS, RECONNECT, AUTH = Verdict.STAYS, Verdict.RECONNECT, Verdict.AUTH
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jsclient._engine.servers import BACKOFF_MAX, FIRST_JITTER, FLAP_SPACING, MAX_DISCOVERED, ServerPool
+from jsclient._connection.servers import BACKOFF_MAX, FIRST_JITTER, FLAP_SPACING, MAX_DISCOVERED, ServerPool
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
 from jsclient.options import ConnectOptions

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from jsclient import ConnectOptions, errors, protocol
-from jsclient._engine.link import Link
-from jsclient._engine.outbox import Outbox
-from jsclient._engine.reading import LARGE
-from jsclient._engine.session import Session
+from jsclient._connection.link import Link
+from jsclient._connection.outbox import Outbox
+from jsclient._connection.reading import LARGE
+from jsclient._connection.session import Session
 from jsclient.message import Msg
 
 SMALL = b"MSG s 1 2\r\nhi\r\n"

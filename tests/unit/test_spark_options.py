@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from jsclient._engine.servers import ServerPool
+from jsclient._connection.servers import ServerPool
 from jsclient.arrow.settings import Refused
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError

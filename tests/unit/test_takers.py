@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from jsclient import errors, waiting
-from jsclient._engine.takers import Taker, Takers, wait_for
+from jsclient._connection.takers import Taker, Takers, wait_for
 from jsclient.durations import Deadline
 
 

@@ -51,13 +51,13 @@ def test_the_tree_keeps_its_rules() -> None:
         ("protocol__a", "b'UNSUB %d'", "builds a frame by hand"),
         ("jsclient__a", UNDER_LOCK + "thread.start()", "thread.start under a lock may wait"),
         ("jsclient__a", UNDER_LOCK + "if 1:\n                waiting.get(thread, 1)", "waiting.get under a lock may"),
-        ("jsclient__a", "def f(connection):\n    return connection._hidden", "private to jsclient._engine"),
+        ("jsclient__a", "def f(connection):\n    return connection._hidden", "private to jsclient._connection"),
         ("tests__test_a", "threading.Event().wait(1)", "an Event that nothing sets"),
         ("tests__test_a", "a, pause = 1, threading.Event()\npause.wait(1)", "an Event that nothing sets"),
     ],
 )
 def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -> None:
-    hidden = {"jsclient/_engine/b": "class Seen:\n    def _hidden(self): ..."}
+    hidden = {"jsclient/_connection/b": "class Seen:\n    def _hidden(self): ..."}
     (found,) = found_in(tmp_path, **{**hidden, file: text})
     assert finding in found
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
-from jsclient._engine import wake_chain
-from jsclient._engine.outbox import COALESCE, MOST_LEFT, Outbox
-from jsclient._engine.wake_chain import WakeChain
+from jsclient._connection import wake_chain
+from jsclient._connection.outbox import COALESCE, MOST_LEFT, Outbox
+from jsclient._connection.wake_chain import WakeChain
 
 Stepwise: Any = stepwise(WakeChain, "start", "step", "forget", "_open_next", "_end", "leave", "look")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from jsclient import errors, protocol, waiting
-from jsclient._engine import MessageSink, Unkept
+from jsclient._connection import MessageSink, Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from jsclient import errors, handlers, hints, waiting
-from jsclient._engine import SLICE, Taker
+from jsclient._connection import SLICE, Taker
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
 from jsclient.instruments import taking
@@ -25,7 +25,7 @@ from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.message import Msg
 
 if TYPE_CHECKING:
-    from jsclient._engine import Mailbox
+    from jsclient._connection import Mailbox
     from jsclient.cancel import Cancel
     from jsclient.jetstream.consuming.pump import Told
 

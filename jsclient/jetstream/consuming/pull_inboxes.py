@@ -21,7 +21,7 @@ from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._engine import Unkept
+from jsclient._connection import Unkept
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
@@ -31,7 +31,7 @@ from jsclient.protocol.frames import pub_to
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient._engine import Inbox, Mailbox
+    from jsclient._connection import Inbox, Mailbox
     from jsclient.connection import Connection
     from jsclient.message import Msg
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from jsclient import errors
-from jsclient._engine import Unkept
+from jsclient._connection import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.consuming.credit import FIRST_DELAY, Credit
@@ -31,7 +31,7 @@ from jsclient.protocol import Status
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient._engine import Mailbox
+    from jsclient._connection import Mailbox
     from jsclient.connection import Connection
     from jsclient.durations import Deadline
     from jsclient.jetstream.consuming.pull_request import PullTerms

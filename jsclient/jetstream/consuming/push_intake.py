@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 import attrs
 
 from jsclient import errors, waiting
-from jsclient._engine import Mailbox, MessageSink
+from jsclient._connection import Mailbox, MessageSink
 from jsclient.connection import engine_of
 from jsclient.declared import declared
 from jsclient.durations import Deadline, seconds_of

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import declared, handlers, hints, waiting
-from jsclient._engine import Unkept, UnkeptLarge
+from jsclient._connection import Unkept, UnkeptLarge
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.declared import arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient._engine import Unkept
+from jsclient._connection import Unkept
 from jsclient.durations import Deadline
 from jsclient.errors import BatchTooLarge, BufferFull, ConnectionLost
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch

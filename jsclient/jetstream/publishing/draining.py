@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jsclient._engine import Taker
+from jsclient._connection import Taker
 from jsclient.errors import DrainTimeout
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 import msgspec
 
 from jsclient import checks, declared, hints, nuid
-from jsclient._engine import Unkept
+from jsclient._connection import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.declared import arguments

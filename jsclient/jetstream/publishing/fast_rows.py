@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from jsclient._engine import Unkept
+from jsclient._connection import Unkept
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import (

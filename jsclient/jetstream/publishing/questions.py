@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient import waiting
-from jsclient._engine import Unkept
+from jsclient._connection import Unkept
 from jsclient.connection import engine_of
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
 from jsclient.jetstream.api.models import PubAck

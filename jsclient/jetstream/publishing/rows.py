@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import waiting
-from jsclient._engine import Unkept
+from jsclient._connection import Unkept
 from jsclient.connection import engine_of
 from jsclient.errors import BufferFull, ConnectionLost, PayloadTooLarge
 from jsclient.jetstream.publishing.unacked import Unacked

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import checks, waiting
-from jsclient._engine import ReplySink
+from jsclient._connection import ReplySink
 from jsclient.connection import engine_of
 from jsclient.errors import ConnectionLost, NotStored, TimedOut
 from jsclient.jetstream.publishing.attempts import decode_fast

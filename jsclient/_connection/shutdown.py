@@ -8,17 +8,17 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors, waiting
-from jsclient._engine.connecting import NO_THREAD_PAUSE
-from jsclient._engine.events import ConnectionEvent, guarded
-from jsclient._engine.link import Link
-from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT
-from jsclient._engine.takers import Taker
+from jsclient._connection.connecting import NO_THREAD_PAUSE
+from jsclient._connection.events import ConnectionEvent, guarded
+from jsclient._connection.link import Link
+from jsclient._connection.session import CLOSE_FLUSH, JOIN_TIMEOUT
+from jsclient._connection.takers import Taker
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
+    from jsclient._connection.engine import Engine
     from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")

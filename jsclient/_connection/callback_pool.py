@@ -36,14 +36,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
-from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.takers import SLICE as DRAIN_SLICE
+from jsclient._connection.mailbox import Mailbox
+from jsclient._connection.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
-    from jsclient._engine.sinks import AppSubscription
+    from jsclient._connection.engine import Engine
+    from jsclient._connection.sinks import AppSubscription
     from jsclient.connection import Connection
     from jsclient.message import Msg
 

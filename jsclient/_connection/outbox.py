@@ -31,7 +31,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._engine.sender import BULK, UNKEPT, Sender, Unkept
+from jsclient._connection.sender import BULK, UNKEPT, Sender, Unkept
 from jsclient.durations import FOREVER, Deadline
 from jsclient.protocol.frames import Frame
 

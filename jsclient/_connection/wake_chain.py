@@ -50,7 +50,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from jsclient._engine.outbox import Outbox
+    from jsclient._connection.outbox import Outbox
     from jsclient.durations import Deadline
     from jsclient.protocol.frames import Frame
 

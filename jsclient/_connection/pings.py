@@ -9,8 +9,8 @@ from itertools import compress, filterfalse
 from typing import Any
 
 from jsclient import errors, protocol
-from jsclient._engine.outbox import Outbox
-from jsclient._engine.sender import Unkept
+from jsclient._connection.outbox import Outbox
+from jsclient._connection.sender import Unkept
 from jsclient.waiting import Ticket
 
 

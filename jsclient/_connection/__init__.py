@@ -5,11 +5,11 @@ an engine from `jsclient.connection.engine_of`. import-linter checks that they i
 forked child every use of an engine raises ForkedConnection.
 """
 
-from jsclient._engine.engine import Engine
-from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.sender import Unkept, UnkeptLarge
-from jsclient._engine.sinks import Inbox, MessageSink, ReplySink
-from jsclient._engine.takers import SLICE, Taker, Takers, wait_for
+from jsclient._connection.engine import Engine
+from jsclient._connection.mailbox import Mailbox
+from jsclient._connection.sender import Unkept, UnkeptLarge
+from jsclient._connection.sinks import Inbox, MessageSink, ReplySink
+from jsclient._connection.takers import SLICE, Taker, Takers, wait_for
 
 __all__ = [
     "SLICE",

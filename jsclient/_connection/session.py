@@ -18,15 +18,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, protocol, waiting
-from jsclient._engine import server_errors
-from jsclient._engine.connecting import Connector
-from jsclient._engine.events import ConnectionEvent
-from jsclient._engine.link import Link, discard, tick
-from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox
-from jsclient._engine.pings import Pings
-from jsclient._engine.reading import LARGE
-from jsclient._engine.sender import Unkept
-from jsclient._engine.server_errors import ServerErr, Verdict
+from jsclient._connection import server_errors
+from jsclient._connection.connecting import Connector
+from jsclient._connection.events import ConnectionEvent
+from jsclient._connection.link import Link, discard, tick
+from jsclient._connection.outbox import HIGH_WATER_FRAMES, Outbox
+from jsclient._connection.pings import Pings
+from jsclient._connection.reading import LARGE
+from jsclient._connection.sender import Unkept
+from jsclient._connection.server_errors import ServerErr, Verdict
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.protocol.parser import payload_limit
@@ -34,8 +34,8 @@ from jsclient.states import ConnectionState, LinkEvent
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
-    from jsclient._engine.servers import ServerPool
+    from jsclient._connection.engine import Engine
+    from jsclient._connection.servers import ServerPool
 
 log = logging.getLogger("jsclient.connection")
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient._engine.engine import Engine, forget_engines, live_engines
-from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.session import CLOSE_FLUSH
-from jsclient._engine.sinks import SinkSubscription
+from jsclient._connection.engine import Engine, forget_engines, live_engines
+from jsclient._connection.mailbox import Mailbox
+from jsclient._connection.session import CLOSE_FLUSH
+from jsclient._connection.sinks import SinkSubscription
 from jsclient.durations import Deadline
 
 FORKED_TEXT: Final = "this connection was made in the parent process, before the fork: a child has no part in it"

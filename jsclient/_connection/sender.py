@@ -19,7 +19,7 @@ from jsclient._transport.stream import unwritten
 from jsclient.protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
-    from jsclient._engine.outbox import Outbox
+    from jsclient._connection.outbox import Outbox
     from jsclient._transport import Transport
     from jsclient._transport.stream import Buffer
     from jsclient.protocol.frames import Frame

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from jsclient import _transport as transport
 from jsclient import errors, handlers, protocol
-from jsclient._engine import server_errors
-from jsclient._engine.reading import Reading
-from jsclient._engine.server_errors import Verdict
+from jsclient._connection import server_errors
+from jsclient._connection.reading import Reading
+from jsclient._connection.server_errors import Verdict
 from jsclient._transport import Transport
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import read_secret

@@ -20,24 +20,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from jsclient import errors, hints, instruments, nuid
-from jsclient._engine.callback_pool import CallbackPool, OrderedCallback
-from jsclient._engine.callbacks import EventsThread
-from jsclient._engine.encoding import Encoder
-from jsclient._engine.events import ConnectionEvent, Events, guarded
-from jsclient._engine.figures import Health, LinkInfo, Statistics
-from jsclient._engine.flusher import Flusher
-from jsclient._engine.link import Link
-from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.outbox import Outbox
-from jsclient._engine.pings import WhenAnswered
-from jsclient._engine.reading import Reading
-from jsclient._engine.requests import Requests
-from jsclient._engine.session import Session
-from jsclient._engine.shutdown import Shutdown
-from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
-from jsclient._engine.subscriptions import Subscriptions
-from jsclient._engine.takers import Takers
-from jsclient._engine.wake_chain import WakeChain
+from jsclient._connection.callback_pool import CallbackPool, OrderedCallback
+from jsclient._connection.callbacks import EventsThread
+from jsclient._connection.encoding import Encoder
+from jsclient._connection.events import ConnectionEvent, Events, guarded
+from jsclient._connection.figures import Health, LinkInfo, Statistics
+from jsclient._connection.flusher import Flusher
+from jsclient._connection.link import Link
+from jsclient._connection.mailbox import Mailbox
+from jsclient._connection.outbox import Outbox
+from jsclient._connection.pings import WhenAnswered
+from jsclient._connection.reading import Reading
+from jsclient._connection.requests import Requests
+from jsclient._connection.session import Session
+from jsclient._connection.shutdown import Shutdown
+from jsclient._connection.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
+from jsclient._connection.subscriptions import Subscriptions
+from jsclient._connection.takers import Takers
+from jsclient._connection.wake_chain import WakeChain
 from jsclient.durations import Deadline
 from jsclient.instruments import Instrumentation
 from jsclient.message import Msg

@@ -36,9 +36,9 @@ from jsclient.protocol.parser import only_message
 
 if TYPE_CHECKING:
     from jsclient import waiting
-    from jsclient._engine.mailbox import Mailbox
-    from jsclient._engine.requests import EachCall
-    from jsclient._engine.sinks import Inbox
+    from jsclient._connection.mailbox import Mailbox
+    from jsclient._connection.requests import EachCall
+    from jsclient._connection.sinks import Inbox
     from jsclient.durations import Deadline
 
 LARGE: Final = 64 * 1024
@@ -71,7 +71,7 @@ def raised_here(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("jsclient._engine.")
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("jsclient._connection.")
 
 
 def read_reply(

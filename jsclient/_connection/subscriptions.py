@@ -13,14 +13,14 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import protocol
-from jsclient._engine.mailbox import OVERHEAD, message_size
-from jsclient._engine.sender import Unkept
-from jsclient._engine.sinks import BaseSubscription
+from jsclient._connection.mailbox import OVERHEAD, message_size
+from jsclient._connection.sender import Unkept
+from jsclient._connection.sinks import BaseSubscription
 from jsclient._transport import Transport
 from jsclient.protocol.frames import Frame
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
+    from jsclient._connection.engine import Engine
 
 MOST_TOLD: Final = 1_024
 """Number of SUBs and UNSUBs to remember. The server refuses a SUB within a round trip, long before that limit."""

@@ -10,18 +10,18 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
-from jsclient._engine import lame_duck
-from jsclient._engine.events import ConnectionEvent
-from jsclient._engine.link import Link, discard, open_link
-from jsclient._engine.servers import BACKOFF_MAX, ServerPool
+from jsclient._connection import lame_duck
+from jsclient._connection.events import ConnectionEvent
+from jsclient._connection.link import Link, discard, open_link
+from jsclient._connection.servers import BACKOFF_MAX, ServerPool
 from jsclient.durations import Deadline, check_timeout
 from jsclient.options import Choose, ConnectOptions
 from jsclient.threads import Thread, start_all
 from jsclient.urls import Server
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
-    from jsclient._engine.session import Session
+    from jsclient._connection.engine import Engine
+    from jsclient._connection.session import Session
     from jsclient._transport import Transport
 
 log = logging.getLogger("jsclient.connection")

@@ -19,18 +19,18 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks, errors, handlers, nuid, waiting
-from jsclient._engine.mailbox import OVERHEAD, message_size
-from jsclient._engine.reading import read_replies, read_reply
-from jsclient._engine.sender import Unkept
-from jsclient._engine.sinks import CANCEL_SLICE, ReplySink
-from jsclient._engine.wake_chain import CHAINS
+from jsclient._connection.mailbox import OVERHEAD, message_size
+from jsclient._connection.reading import read_replies, read_reply
+from jsclient._connection.sender import Unkept
+from jsclient._connection.sinks import CANCEL_SLICE, ReplySink
+from jsclient._connection.wake_chain import CHAINS
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.protocol.frames import Frame, pub_each, reply_of, with_reply
 from jsclient.states import ConnectionState, LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
+    from jsclient._connection.engine import Engine
     from jsclient.cancel import Cancel
 
 NO_STATUS: Final = b"NATS/1.0 503"

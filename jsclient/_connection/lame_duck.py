@@ -12,15 +12,15 @@ import queue
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, protocol, waiting
-from jsclient._engine.link import discard
-from jsclient._engine.sender import Unkept
-from jsclient._engine.sinks import ReplySink, SinkSubscription
+from jsclient._connection.link import discard
+from jsclient._connection.sender import Unkept
+from jsclient._connection.sinks import ReplySink, SinkSubscription
 from jsclient.durations import Deadline
 from jsclient.states import ConnectionState
 
 if TYPE_CHECKING:
-    from jsclient._engine.link import Link
-    from jsclient._engine.session import Session
+    from jsclient._connection.link import Link
+    from jsclient._connection.session import Session
 
 SPREAD: Final = 4.0
 """Seconds within which the clients of a server leave it, each at a random moment. All together they would overload the

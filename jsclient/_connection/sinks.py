@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks, errors, protocol, waiting
-from jsclient._engine.callback_pool import CallbackPool, OrderedCallback
-from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
-from jsclient._engine.reading import read_messages
-from jsclient._engine.takers import Taker
+from jsclient._connection.callback_pool import CallbackPool, OrderedCallback
+from jsclient._connection.mailbox import OVERHEAD, Mailbox, message_size
+from jsclient._connection.reading import read_messages
+from jsclient._connection.takers import Taker
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.instruments import taking
@@ -27,7 +27,7 @@ from jsclient.protocol.parser import payload_limit
 from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
+    from jsclient._connection.engine import Engine
     from jsclient.protocol.frames import Frame
     from jsclient.subscription import Subscription
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import attrs
 
 from jsclient import errors, handlers, hints, instruments, waiting
-from jsclient._engine.callbacks import EventsThread
-from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.refusals import Refusals
-from jsclient._engine.sinks import Inbox
+from jsclient._connection.callbacks import EventsThread
+from jsclient._connection.mailbox import Mailbox
+from jsclient._connection.refusals import Refusals
+from jsclient._connection.sinks import Inbox
 from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.instruments import End, Instrumentation
 from jsclient.options import CallbacksDict
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
-    from jsclient._engine.sinks import AppSubscription, BaseSubscription
+    from jsclient._connection.engine import Engine
+    from jsclient._connection.sinks import AppSubscription, BaseSubscription
     from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
-from jsclient._engine.pings import WhenAnswered
-from jsclient._engine.sinks import BaseSubscription, SinkSubscription
+from jsclient._connection.pings import WhenAnswered
+from jsclient._connection.sinks import BaseSubscription, SinkSubscription
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import Engine
-    from jsclient._engine.server_errors import ServerErr
+    from jsclient._connection.engine import Engine
+    from jsclient._connection.server_errors import ServerErr
 
 ROUNDS: Final = 8
 """PINGs until one is not sent just while another thread subscribes."""
