@@ -28,11 +28,11 @@ from jsclient import errors
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.settings import Refused
 from jsclient.durations import Deadline
+from jsclient.exactly.atomic_rows import AtomicRows
+from jsclient.exactly.row_publisher import Row, Totals
 from jsclient.exactly.sending import context
 from jsclient.exactly.sink_streams import taker_of
 from jsclient.jetstream.api.names import check_stream
-from jsclient.jetstream.publishing.atomic_rows import AtomicRows
-from jsclient.jetstream.publishing.rows import Row, Totals
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -16,8 +16,8 @@ from jsclient.exactly.task import Outcome, Pace, accept
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.exactly.row_publisher import Row
     from jsclient.exactly.settings import WriteSettings
-    from jsclient.jetstream.publishing.rows import Row
 
 log: logging.Logger = logging.getLogger("jsclient.exactly")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from jsclient.durations import Deadline
 from jsclient.exactly.atomic import AtomicPublisher
+from jsclient.exactly.fast_rows import FastRowPublisher
+from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
 from jsclient.exactly.sending import fast_publisher, row_publisher
 from jsclient.exactly.sink_streams import FastSubjects, deduplication
-from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
-from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
 
 if TYPE_CHECKING:
     from types import TracebackType

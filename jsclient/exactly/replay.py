@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from jsclient.arrow.settings import Refused
     from jsclient.exactly.readback import Stored
-    from jsclient.jetstream.publishing.rows import Row
+    from jsclient.exactly.row_publisher import Row
 
 MOST_ASIDE: Final = 64 << 20  # bytes of rows that a task may hand to the driver
 

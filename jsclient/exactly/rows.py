@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from jsclient.arrow.settings import Refused
     from jsclient.exactly.ids import ContentIds
+    from jsclient.exactly.row_publisher import Row
     from jsclient.exactly.settings import WriteSettings
-    from jsclient.jetstream.publishing.rows import Row
 
 # Columns that are headers by another name; the server checks them while storing.
 FENCES = {

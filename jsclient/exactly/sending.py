@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from jsclient import errors
 from jsclient.arrow.access import cached
 from jsclient.arrow.settings import Refused
+from jsclient.exactly.fast_rows import FastRowPublisher
+from jsclient.exactly.row_publisher import RowPublisher
 from jsclient.jetstream.publishing.attempts import ASK_AFTER
-from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
-from jsclient.jetstream.publishing.rows import RowPublisher
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.jetstream.publishing.streams import Streams
 

@@ -25,9 +25,9 @@ from jsclient.exactly.journal import Job, Journal
 from jsclient.exactly.publishing import TaskPublisher
 from jsclient.exactly.readback import Stored, Unsure, forget_others, keep, read_back
 from jsclient.exactly.replay import Behind, Sorter, Spool
+from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
 from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sink_streams import taker_of
-from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
 from jsclient.protocol import matches
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from jsclient.jetstream.publishing.rows import Totals
+from jsclient.exactly.row_publisher import Totals
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
 

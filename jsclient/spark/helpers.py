@@ -23,10 +23,10 @@ from jsclient.exactly.ids import ContentIds, key_of
 from jsclient.exactly.journal import Job
 from jsclient.exactly.partition import write_partition
 from jsclient.exactly.publishing import TaskPublisher
+from jsclient.exactly.row_publisher import Row, Totals
 from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sending import publish_failed
 from jsclient.jetstream.api.ack_and_nak import ACK
-from jsclient.jetstream.publishing.rows import Row, Totals
 from jsclient.protocol import Headers, MalformedHeaders
 from jsclient.spark import options as known
 from jsclient.spark.context import partition_id

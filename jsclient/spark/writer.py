@@ -11,8 +11,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from jsclient.exactly.journal import Job
 from jsclient.exactly.partition import write_partition
+from jsclient.exactly.row_publisher import Totals
 from jsclient.exactly.task import Outcome
-from jsclient.jetstream.publishing.rows import Totals
 from jsclient.spark.committing import conclude_batch
 from jsclient.spark.context import partition_id, streaming_batch
 from jsclient.spark.options import SparkOptions

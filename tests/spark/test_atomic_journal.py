@@ -13,7 +13,7 @@ import pytest
 
 from jsclient import errors
 from jsclient.exactly import atomic, task
-from jsclient.jetstream.publishing.atomic_rows import AtomicRows
+from jsclient.exactly.atomic_rows import AtomicRows
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer

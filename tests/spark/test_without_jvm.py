@@ -17,7 +17,7 @@ import jsclient
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.exactly import atomic
-from jsclient.jetstream.publishing.atomic_rows import AtomicRows
+from jsclient.exactly.atomic_rows import AtomicRows
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, Proxy, wait_until
 

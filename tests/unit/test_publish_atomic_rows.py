@@ -9,7 +9,7 @@ import pytest
 from tests.delivery_rig import Line, stream
 
 from jsclient import errors
-from jsclient.jetstream.publishing.atomic_rows import AtomicRows
+from jsclient.exactly.atomic_rows import AtomicRows
 
 
 def rows_of(*answers: Any) -> AtomicRows:
@@ -37,7 +37,7 @@ def test_rows_leave_in_blocks_behind_the_first_message() -> None:
 
 
 def test_large_rows_leave_in_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jsclient.jetstream.publishing.atomic_rows.AT_ONCE", 100)
+    monkeypatch.setattr("jsclient.exactly.atomic_rows.AT_ONCE", 100)
     batch = rows_of(b"")
     batch.add("s.m")
     batch.add_rows(some(4))

@@ -8,9 +8,9 @@ import pytest
 from tests.fast_rig import NOBODY, Answer, ack, end, on, stream
 
 from jsclient import errors
-from jsclient.jetstream.publishing import fast_rows
+from jsclient.exactly import fast_rows
+from jsclient.exactly.fast_rows import FastRowPublisher
 from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, PING, START
-from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.states import LinkEvent
 

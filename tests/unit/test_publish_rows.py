@@ -9,9 +9,9 @@ import pytest
 from tests.publish_rig import FakeConnection, FakeJetStream, clock
 
 from jsclient import errors
+from jsclient.exactly.row_publisher import RowPublisher, Totals
 from jsclient.jetstream.publishing import unacked
 from jsclient.jetstream.publishing.entries import FrameEntry
-from jsclient.jetstream.publishing.rows import RowPublisher, Totals
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.message import Msg
 from jsclient.protocol import frames

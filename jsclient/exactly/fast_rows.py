@@ -28,10 +28,10 @@ from jsclient.errors import (
     TooManyRequests,
     brief,
 )
+from jsclient.exactly.row_publisher import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.attempts import has_id
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
-from jsclient.jetstream.publishing.rows import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.unacked import MAX_CACHED
 from jsclient.jetstream.publishing.verdict import passes
 from jsclient.protocol.frames import header_size, pub_end

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient._connection import Unkept
 from jsclient.durations import Deadline
 from jsclient.errors import BatchTooLarge, BufferFull, ConnectionLost
+from jsclient.exactly.row_publisher import Row, check_row, header_block
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
-from jsclient.jetstream.publishing.rows import Row, check_row, header_block
 from jsclient.protocol import Headers
 from jsclient.protocol.frames import hpub
 
