@@ -266,12 +266,12 @@ class Supervisor:
                 self._status = self._status or (1 if self._stopping else 0)
         elif child.state == "starting" and code in HOPELESS and not self._was_ready:
             self._stop(code)  # its log has the reason, and another start would fail, too
-        elif child.state == "starting" and self._in(slot):
-            log.error("the new process %d does not work: the old ones go on", child.process.pid)
-            self._replace_before = 0.0
         elif code == RECYCLED:
             log.info("process %d has reached its limit after %.1f s; another one starts", child.process.pid, lived)
             slot.start_at = slot.failures = 0
+        elif child.started >= self._replace_before and any(self._is_old(other) for other in self._in(slot)):
+            log.error("the new process %d does not work: the old ones go on", child.process.pid)
+            self._replace_before = 0.0
         else:
             self._crashed(child, lived)
 
@@ -285,9 +285,13 @@ class Supervisor:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         log.error("process %d %s after %.1f s; another one starts in %.1f s", child.process.pid, how, lived, pause)
 
+    def _is_old(self, child: Child) -> bool:
+        """True if a reload has still to replace it."""
+        return child.started < self._replace_before and child.state != "leaving"
+
     def _replace_next(self, now: float) -> None:
         """One place at a time: a successor starts, and when it works its predecessor ends."""
-        old = [child for child in self.children if child.started < self._replace_before and child.state != "leaving"]
+        old = [child for child in self.children if self._is_old(child)]
         if not old or self._stopping:
             return
         first = min(old, key=lambda child: child.slot.number)

@@ -113,6 +113,68 @@ def test_the_processes_go_on_when_no_other_can_be_started(program: Path, caplog:
         supervised(supervisor, drive)
 
 
+DIES = """#!{python}
+import json, os, sys, time
+open({begun!r}, "w").close()
+while not os.path.exists({gate!r}):
+    time.sleep(0.01)
+if {figures!r}:
+    print(json.dumps({figures!r}), file=open(int(sys.argv[1]), "w"), flush=True)
+sys.exit(1)
+"""
+
+
+def dies(begun: Path, gate: Path, figures: dict[str, bool]) -> str:
+    """A program that notes that it has begun, waits for the gate, reports the figures if there are any, and fails."""
+    return DIES.format(python=sys.executable, begun=str(begun), gate=str(gate), figures=figures)
+
+
+def test_a_reload_ends_with_the_first_new_process_that_reports_and_dies(
+    program: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """It was started again without a pause, 20 times a second."""
+    supervisor = Supervisor([str(program)], 2, 5.0)
+
+    def drive() -> None:
+        first = [child.process.pid for child in supervisor.children]
+        program.write_text(dies(begun=tmp_path / "begun", gate=program, figures={"running": False}))
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: "the old ones go on" in caplog.text)
+        assert [child.process.pid for child in supervisor.children] == first
+        assert supervisor.healthy
+        assert supervisor.restarts == 0
+
+    with caplog.at_level(logging.ERROR, "jsclient.workers"):
+        supervised(supervisor, drive)
+
+
+def test_an_old_process_that_fails_while_it_starts_does_not_end_a_reload(
+    program: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    supervisor = Supervisor([str(program)], 2, 5.0)
+    begun, fail, go = tmp_path / "begun", tmp_path / "fail", tmp_path / "go"
+    gate = f"import os\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.01)\nwhile True:"
+    slow = PROGRAM.format(python=sys.executable).replace("while True:", gate)
+
+    def drive() -> None:
+        first = [child.process.pid for child in supervisor.children]
+        program.write_text(dies(begun, fail, {}))
+        os.kill(first[0], signal.SIGKILL)
+        wait_until(begun.exists)
+        program.write_text(slow)
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: len(supervisor.children) == 3)
+        fail.touch()
+        wait_until(lambda: len(supervisor.children) == 2)
+        go.touch()
+        wait_until(lambda: first[1] not in [child.process.pid for child in supervisor.children])
+        wait_until(lambda: supervisor.healthy)
+        assert "the old ones go on" not in caplog.text
+
+    with caplog.at_level(logging.ERROR, "jsclient.workers"):
+        supervised(supervisor, drive)
+
+
 CLOSES = """#!{python}
 import json, os, sys, time
 print(json.dumps({{"running": True}}), file=open(int(sys.argv[1]), "w"), flush=True)  # closed with the file
