@@ -11,10 +11,8 @@ import pytest
 
 from jsclient import errors
 from jsclient._connection import Takers
-from jsclient.jetstream.publishing import ack_timeouts as publish_ack_timeouts
 from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery
-from jsclient.jetstream.publishing import refusals as publish_refusals
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import Capabilities
@@ -136,7 +134,7 @@ class Rig:
         return frames.reply_of(frame)
 
     def answer(self, frame: bytes, payload: bytes, headers: bytes | None = None) -> None:
-        self.publisher.unacked.deliver([Msg(self.reply_of(frame), b"1", None, payload, headers)], 0)
+        self.publisher.in_flight.deliver([Msg(self.reply_of(frame), b"1", None, payload, headers)], 0)
 
     def ack(self, frame: bytes, seq: int = 1) -> None:
         self.answer(frame, b'{"stream":"S","seq":%d}' % seq)
@@ -153,11 +151,11 @@ class Rig:
 
     def lose(self) -> None:
         self.nc.is_connected = False
-        self.publisher.unacked.link_event(LinkEvent.DISCONNECTED)
+        self.publisher.in_flight.link_event(LinkEvent.DISCONNECTED)
 
     def come_back(self) -> None:
         self.nc.is_connected = True
-        self.publisher.unacked.link_event(LinkEvent.RECONNECTED)
+        self.publisher.in_flight.link_event(LinkEvent.RECONNECTED)
 
 
 @pytest.fixture
@@ -170,9 +168,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rig, float], None]:
 
     monkeypatch.setattr(publish_recovery, "time", FakeTime)
     monkeypatch.setattr(publish_recovery, "elapsed", FakeTime.monotonic)
-    monkeypatch.setattr(publish_ack_timeouts, "time", FakeTime)
-    monkeypatch.setattr(publish_ack_timeouts, "elapsed", FakeTime.monotonic)
-    monkeypatch.setattr(publish_refusals, "time", FakeTime)
     monkeypatch.setattr(publish_questions, "time", FakeTime)
 
     def turn(rig: Rig, seconds: float) -> None:

@@ -15,16 +15,15 @@ from jsclient import waiting
 from jsclient._connection import Unkept
 from jsclient.connection import engine_of
 from jsclient.errors import BufferFull, ConnectionLost, PayloadTooLarge
-from jsclient.jetstream.publishing.unacked import Unacked
-from jsclient.jetstream.publishing.window import Window
+from jsclient.jetstream.publishing.in_flight import InFlight, Window
 from jsclient.nuid import TOKEN_LENGTH, tokens
 from jsclient.protocol.frames import header_size, hpub, pub_end, reply_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.attempts import Rules
     from jsclient.jetstream.publishing.entries import FrameEntry
-    from jsclient.jetstream.publishing.rules import Rules
 
 BLOCK: Final = 32 * 1024
 """Bytes of frames in one block."""
@@ -95,8 +94,8 @@ class RowPublisher:
         self.totals: Totals = Totals()
         self.seen: dict[str, tuple[int, int]] = self.totals.streams
         self._engine = engine_of(js.nc)
-        self._unacked = Unacked(js, self, Window(max_pending, max_pending_bytes, parts=2), rules, js.publish_streams)
-        self._recovery = self._unacked.recovery
+        self._in_flight = InFlight(js, self, Window(max_pending, max_pending_bytes, parts=2), rules, js.publish_streams)
+        self._recovery = self._in_flight.recovery
         self._guard = guard
         self._recovery.by_hand = guard is not None
         self._tokens = tokens()
@@ -108,17 +107,17 @@ class RowPublisher:
 
     def publish(self, rows: Iterable[Row]) -> None:
         """Send rows; returns when the last one is on its way, before its ack."""
-        unacked = self._unacked
-        starts, small = unacked.starts, unacked.small
+        in_flight = self._in_flight
+        starts, small = in_flight.starts, in_flight.small
         takes_headers = self._engine.takes_headers
-        window, pending = unacked.window, unacked.pending
+        window, pending = in_flight.window, in_flight.pending
         block: list[bytes] = []
         size = nbytes = 0
         room = self._room()
         for (subject, lines, value, msg_id), token in zip(rows, self._tokens, strict=False):
             start = starts.get(subject)
             if start is None:
-                start = unacked.start(subject)
+                start = in_flight.start(subject)
             count = total = len(value)
             # Joined in line, because a call is a tenth of a row.
             if msg_id is not None:
@@ -139,11 +138,11 @@ class RowPublisher:
             else:
                 frame = b"".join((start, token, pub_end(total), value, b"\r\n"))
             if total > small:
-                check_row(total, unacked.max_payload)
+                check_row(total, in_flight.max_payload)
                 self._send(block, nbytes)
                 block, size, nbytes = [], 0, 0
                 self._wait_for_room(total)
-                unacked.charge(token, total)
+                in_flight.charge(token, total)
                 room = self._room()
             pending[token] = frame
             block.append(frame)
@@ -159,17 +158,17 @@ class RowPublisher:
 
     def finish(self) -> Totals:
         """Wait until every row is acknowledged."""
-        while not self._unacked.window.wait_empty(TICK, self._all_counted):
+        while not self._in_flight.window.wait_empty(TICK, self._all_counted):
             self._look()
         self._look()
         return self.totals
 
     def settle(self, timeout: float | None) -> bool:
         """True if all rows that were sent are acknowledged within `timeout` seconds; then none is in flight."""
-        return self._unacked.window.wait_empty(timeout, self._all_counted) and self._error is None
+        return self._in_flight.window.wait_empty(timeout, self._all_counted) and self._error is None
 
     def close(self) -> None:
-        self._unacked.close()
+        self._in_flight.close()
 
     def _all_counted(self) -> bool:
         # The frames must be gone, and the reader must have counted them, too.
@@ -178,7 +177,7 @@ class RowPublisher:
     def _room(self) -> int:
         """The number of rows that may go out, at least one; waits until there is room."""
         self._look()
-        window = self._unacked.window
+        window = self._in_flight.window
         room = window.limit - len(window.pending)
         if room <= 0:
             self._wait_for_room(0)
@@ -186,7 +185,7 @@ class RowPublisher:
         return room
 
     def _wait_for_room(self, size: int) -> None:
-        while not self._unacked.make_room(size, TICK):
+        while not self._in_flight.make_room(size, TICK):
             self._look()
         self._look()
 
@@ -214,7 +213,7 @@ class RowPublisher:
 
     def _entries(self, block: list[bytes]) -> list[FrameEntry]:
         """The entries of the rows of a block that was not sent."""
-        found = [self._unacked.look_up(reply_of(frame)[-TOKEN_LENGTH:]) for frame in block]
+        found = [self._in_flight.look_up(reply_of(frame)[-TOKEN_LENGTH:]) for frame in block]
         return [entry for entry in found if entry is not None]
 
     # --- what becomes of rows: mostly on the reader thread --------------------------------------------------------
@@ -251,4 +250,4 @@ class RowPublisher:
     def failed(self, entry: FrameEntry, error: BaseException) -> None:
         """The first error ends the publisher, because no caller waits for the other rows."""
         self._error = self._error or error
-        self._unacked.drop(list(self._unacked.pending))
+        self._in_flight.drop(list(self._in_flight.pending))

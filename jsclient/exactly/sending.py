@@ -10,8 +10,7 @@ from jsclient.arrow.access import cached
 from jsclient.arrow.settings import Refused
 from jsclient.exactly.fast_rows import FastRowPublisher
 from jsclient.exactly.row_publisher import RowPublisher
-from jsclient.jetstream.publishing.attempts import ASK_AFTER
-from jsclient.jetstream.publishing.rules import Rules
+from jsclient.jetstream.publishing.attempts import ASK_AFTER, Rules
 from jsclient.jetstream.publishing.streams import Streams
 
 if TYPE_CHECKING:

@@ -264,7 +264,7 @@ def test_nothing_stays_behind(js: JetStream) -> None:
     assert not publisher.recovery.held
     assert not publisher.recovery.retries
     assert not publisher.window.large
-    wait_until(lambda: not publisher.recovery.ack_timeouts.running)
+    wait_until(lambda: not publisher.recovery.sweeping)
 
 
 def test_drain_waits_for_the_acks(js: JetStream, server: NatsServer) -> None:
@@ -394,7 +394,7 @@ def test_what_is_published_while_another_thread_closes_is_resolved(js: JetStream
         thread = threading.Thread(target=publish)
         thread.start()
         wait_until(lambda: len(futures) > 20)  # noqa: B023
-        publisher.unacked.close()
+        publisher.in_flight.close()
         thread.join(5)
         over.set()
         assert not thread.is_alive()

@@ -21,7 +21,7 @@ from tools.docs.fields import Field, fields, own_doc, set_by_init
 INTERNAL_TO_ERRORS = {"args", "meaning", "advice", "err_code_of_class"}
 #: What other packages of the library use of public objects; this list may only shrink.
 INNER = {
-    *("AsyncPublisher.futures", "AsyncPublisher.unacked", "AsyncPublisher.recovery", "AsyncPublisher.wants_acks"),
+    *("AsyncPublisher.futures", "AsyncPublisher.in_flight", "AsyncPublisher.recovery", "AsyncPublisher.wants_acks"),
     *("AsyncPublisher.keeps_frames", "OrderedRead.until", "JetStream.capabilities", "JetStream.header_check"),
     *("JetStream.publish_streams", "OrderedConsumer.state", "OrderedPushConsumer.options", "Endpoint.handler"),
     *("WorkerPool.settler", "WorkerPool.stopping", "PartitionedGroup.kv", "JetStreamDataSource.options"),

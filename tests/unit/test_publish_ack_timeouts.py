@@ -58,13 +58,13 @@ def test_held_messages_are_given_up_in_the_end(clock: Turn) -> None:
 def test_the_sweep_ends_when_nothing_is_pending() -> None:
     rig = Rig()
     rig.publish()
-    assert rig.publisher.recovery.ack_timeouts.running
+    assert rig.publisher.recovery.sweeping
     rig.ack(rig.take()[0])
     rig.nc.clock.run()
-    assert not rig.publisher.recovery.ack_timeouts.running
+    assert not rig.publisher.recovery.sweeping
     assert not rig.nc.clock.calls
     rig.publish()
-    assert rig.publisher.recovery.ack_timeouts.running
+    assert rig.publisher.recovery.sweeping
 
 
 def test_what_waits_behind_others_on_a_slow_line_is_not_late(clock: Turn) -> None:
@@ -122,8 +122,8 @@ def test_an_only_copy_that_was_refused_until_the_end_is_not_stored(clock: Turn) 
 
 def test_the_sweep_is_started_once() -> None:
     rig = Rig()
-    rig.publisher.recovery.ack_timeouts.start()
-    rig.publisher.recovery.ack_timeouts.start()
+    rig.publisher.recovery.start_sweep()
+    rig.publisher.recovery.start_sweep()
     assert len(rig.nc.clock.calls) == 1
 
 

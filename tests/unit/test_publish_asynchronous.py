@@ -47,7 +47,7 @@ def test_large_messages(headers: dict[str, str] | None, monkeypatch: pytest.Monk
     with pytest.raises(errors.TooManyStalledMessages, match="1 messages are not acknowledged"):
         publisher.publish("s.a", b"x" * 3 * LARGE_PAYLOAD, headers=headers)
     assert rig.publisher.pending() == 1
-    publisher.unacked.succeed(future, publisher_ack())
+    publisher.in_flight.succeed(future, publisher_ack())
     assert publisher.futures == {}
     with pytest.raises(errors.PayloadTooLarge):
         publisher.publish("s.a", b"x" * 9 * LARGE_PAYLOAD, headers=headers)
@@ -109,8 +109,8 @@ def test_hooks_are_told() -> None:
     frames = rig.take()
     rig.ack(frames[0])
     rig.error(frames[1], 10077)
-    rig.publisher.unacked.succeed(found, publisher_ack())
-    rig.publisher.unacked.succeed(found, publisher_ack())
+    rig.publisher.in_flight.succeed(found, publisher_ack())
+    rig.publisher.in_flight.succeed(found, publisher_ack())
     assert acked == [good, found]
     assert failed == [(bad, errors.StoreFailed)]
 

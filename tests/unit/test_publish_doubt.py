@@ -97,13 +97,13 @@ def test_order_holds_over_a_lost_link() -> None:
     """Sent before and without an ack, withdrawn, published while the link was down, and just when it came back."""
     rig = Rig()
     futures = [rig.publish("s.0", msg_id="0"), rig.publish("s.1", msg_id="1"), rig.publish("s.2")]
-    rig.publisher.unacked.withdrawn([rig.take()[2]])
+    rig.publisher.in_flight.withdrawn([rig.take()[2]])
     rig.lose()
     futures.append(rig.publish("s.3"))
     rig.nc.is_connected = True  # the publisher has not heard of it yet
     futures.append(rig.publish("s.4"))
     assert not rig.take()
-    rig.publisher.unacked.link_event(LinkEvent.RECONNECTED)
+    rig.publisher.in_flight.link_event(LinkEvent.RECONNECTED)
     futures.append(rig.publish("s.5"))
     frames = rig.take()
     assert [frame.split(b" ")[1] for frame in frames] == [b"s.%d" % number for number in range(6)]

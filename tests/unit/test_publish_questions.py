@@ -49,11 +49,11 @@ def test_an_id_that_is_overdue_waits_for_the_window_too(clock: Turn) -> None:
 def test_who_may_not_ask_does_not_send_again() -> None:
     rig = Rig(duplicate_window=None)
     unsafe, plain = rig.publish(msg_id="1"), rig.publish("s.b")
-    rig.publisher.unacked.withdrawn([rig.take()[1]])
+    rig.publisher.in_flight.withdrawn([rig.take()[1]])
     rig.lose()
     rig.come_back()
     assert b"STREAM.NAMES" in rig.take()[0]
-    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
+    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
     assert outcome(unsafe) is errors.PublishUnknown
     assert "publish_async_duplicate_window" in str(unsafe.exception(0))
     (frame,) = rig.take()
@@ -65,7 +65,7 @@ def test_who_gets_no_answer_does_not_send_again(clock: Turn) -> None:
     rig = Rig(duplicate_window=None, ack_timeout=10)
     unsafe, plain = rig.publish(msg_id="1"), rig.publish("s.b")
     clock(rig, 0)
-    rig.publisher.unacked.withdrawn([rig.take()[1]])
+    rig.publisher.in_flight.withdrawn([rig.take()[1]])
     rig.lose()
     rig.come_back()
     for _ in range(3):

@@ -45,7 +45,7 @@ def test_withdrawn_frames_go_out_later_without_an_id(clock: Turn) -> None:
     rig = Rig()
     sent, queued = rig.publish(), rig.publish()
     frames = rig.take()
-    rig.publisher.unacked.withdrawn([b"PING\r\n", b"PUB elsewhere _INBOX.y.1 0\r\n\r\n", frames[1]])
+    rig.publisher.in_flight.withdrawn([b"PING\r\n", b"PUB elsewhere _INBOX.y.1 0\r\n\r\n", frames[1]])
     rig.lose()
     assert outcome(sent) is errors.PublishUnknown
     assert not queued.done()
@@ -117,7 +117,7 @@ def test_what_waits_to_be_sent_again_may_end_before(clock: Turn) -> None:
     rig.ack(frames_sent[0])
     clock(rig, 0.25)
     assert len(rig.take()) == 1
-    rig.publisher.unacked.fail(second, errors.NotStored("x"))
+    rig.publisher.in_flight.fail(second, errors.NotStored("x"))
     rig.publisher.recovery.retry(second, errors.NotStored("x"))
     assert rig.publisher.recovery.retries == {}
     assert first.done()

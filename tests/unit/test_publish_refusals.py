@@ -90,10 +90,10 @@ def test_other_errors_are_final() -> None:
 def test_refused_publish_and_refused_inbox() -> None:
     rig = Rig()
     bad, good = rig.publish("no.permission"), rig.publish("s.a")
-    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("x", "no.permission", "publish"))
+    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "no.permission", "publish"))
     assert outcome(bad) is errors.PermissionViolation
     assert not good.done()
-    rig.publisher.unacked.failed(errors.PermissionViolation("x", "_INBOX.x.*", "subscribe"))
+    rig.publisher.in_flight.failed(errors.PermissionViolation("x", "_INBOX.x.*", "subscribe"))
     assert outcome(good) is errors.PublishUnknown
 
 
@@ -103,7 +103,7 @@ def test_no_permission_to_ask_means_two_retries(clock: Turn) -> None:
     rig.no_responders(rig.take()[0])
     clock(rig, 0.25)
     rig.no_responders(rig.take()[0])
-    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
+    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
     clock(rig, 0.25)
     rig.no_responders(next(frame for frame in rig.take() if frame.startswith(b"PUB s.a")))
     assert outcome(future) is errors.NoStreamResponse
@@ -124,7 +124,7 @@ def test_a_copy_that_was_refused_for_the_moment_says_nothing_about_an_earlier_on
 def test_a_refused_subscription_is_not_a_refused_publish() -> None:
     rig = Rig()
     future = rig.publish()
-    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("no", "s.a", "subscribe"))
+    rig.publisher.recovery.refused_publish(errors.PermissionViolation("no", "s.a", "subscribe"))
     assert not future.done()
 
 

@@ -10,9 +10,9 @@ from tests.publish_rig import FakeConnection, FakeJetStream, clock
 
 from jsclient import errors
 from jsclient.exactly.row_publisher import RowPublisher, Totals
-from jsclient.jetstream.publishing import unacked
+from jsclient.jetstream.publishing import in_flight
+from jsclient.jetstream.publishing.attempts import Rules
 from jsclient.jetstream.publishing.entries import FrameEntry
-from jsclient.jetstream.publishing.rules import Rules
 from jsclient.message import Msg
 from jsclient.protocol import frames
 from jsclient.states import LinkEvent
@@ -29,7 +29,7 @@ class Rows:
         rules = Rules(ack_timeout=20.0, copies_allowed=copies, looks_beyond_window=False)
         self.publisher = RowPublisher(js, rules, max_pending=most, max_pending_bytes=1 << 20, guard=guard)
         js.publish_streams.stated = 120.0
-        self.inner = self.publisher._unacked
+        self.inner = self.publisher._in_flight
 
     def publish(self, *values: bytes, ids: bool = True) -> None:
         self.publisher.publish([(b"s.a", b"", value, b"id-" + value if ids else None) for value in values])
@@ -316,7 +316,7 @@ def test_a_row_that_ends_while_it_is_looked_up_is_not_there(monkeypatch: pytest.
         rows.ack(*sent)  # the reader is faster
         return made(*given)
 
-    monkeypatch.setattr(unacked, "FrameEntry", entry)
+    monkeypatch.setattr(in_flight, "FrameEntry", entry)
     assert rows.inner.entries() == []
     assert rows.publisher.finish().rows == 1
     assert not rows.inner.known

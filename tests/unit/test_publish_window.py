@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from jsclient.jetstream.publishing.future import PublishFuture
-from jsclient.jetstream.publishing.window import Window
+from jsclient.jetstream.publishing.in_flight import Window
 from jsclient.testing import wait_until
 
 

@@ -17,7 +17,7 @@ from jsclient._connection import requests as requesting
 from jsclient._connection import subscriptions as table
 from jsclient._connection.sender import Unkept
 from jsclient.connection import engine_of
-from jsclient.jetstream.publishing import window as publish_window
+from jsclient.jetstream.publishing import in_flight
 from jsclient.subscription import Subscription
 
 
@@ -221,12 +221,12 @@ def test_a_request_on_top_of_the_first_request() -> None:
 
 def test_a_publish_on_top_of_the_window() -> None:
     def run(one: Any) -> None:
-        window = publish_window.Window(1, 10)
+        window = in_flight.Window(1, 10)
         window.pending[b"1"] = None  # type: ignore[assignment]
         one(lambda: window.wait_for_room(1, 0.001), lambda: window.wait_for_room(1, 0.001))
         assert not window.parked
 
-    at_every_point(publish_window, run)
+    at_every_point(in_flight, run)
 
 
 # --- the rule -------------------------------------------------------------------------------------------

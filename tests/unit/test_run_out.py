@@ -32,7 +32,7 @@ def position(delivered: int, waiting: int = 0) -> ConsumerInfo:
     return ConsumerInfo(stream_name="S", name="C", config=config, delivered=at, ack_floor=at, num_waiting=waiting)
 
 
-class Unacked(Source):
+class InFlight(Source):
     """A consumer with ack policy none; `answers` is what it says of itself, the last one again and again."""
 
     ack_none = True
@@ -52,7 +52,7 @@ class Rig:
     def __init__(self) -> None:
         self.server = Server(random.Random(1), [])
         self.connection = Connection(self.server)
-        self.source = Unacked(self.connection)
+        self.source = InFlight(self.connection)
         self.told: list[Any] = []
         options = PullOptions(max_messages=WINDOW, on_error=self.told.append)
         self.messages = PullMessages(self.source, options)
@@ -266,7 +266,7 @@ def test_what_another_thread_takes_first_is_remembered_too() -> None:
 
     server = Server(random.Random(1), [])
     connection = Connection(server)
-    source = Unacked(connection)
+    source = InFlight(connection)
     mailbox = Mailbox()
     mailbox.items = Raced()
     mailbox.popleft = mailbox.items.popleft

@@ -11,8 +11,8 @@ A publish then costs 1.1 µs, matching its ack 0.3 and parsing the ack 0.8. With
 4.5 µs, where nats-py 2.16 needs 22 to 25 µs. With a window of 1000, in interleaved rounds, jsclient needs 5.3x to 5.6x
 less CPU at 2.9x to 3.3x the rate (5.5x less with ids, 5.3x with headers). 64 threads cost 1.9 times the CPU of one.
 
-`unacked` has the messages in flight, the inbox of the acks, and the ways in which a message ends. Every future resolves
-exactly once.
+`in_flight` has the pending messages, the inbox of the acks, and the ways in which a message ends. Every future
+resolves exactly once.
 """
 
 from __future__ import annotations
@@ -31,14 +31,12 @@ from jsclient.durations import DEFAULT, Timeout, check_timeout, plain, plain_or_
 from jsclient.errors import AsyncPublishReplySet, ConfigError, ConnectionLost, TimedOut, TooManyStalledMessages
 from jsclient.hints import Unpack
 from jsclient.jetstream.api.requests import API_TIMEOUT
-from jsclient.jetstream.publishing.attempts import RETRY_WAIT, check_payload
+from jsclient.jetstream.publishing.attempts import ACK_TIMEOUT, HOLD_FOR, RETRY_WAIT, Rules, check_payload
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
+from jsclient.jetstream.publishing.in_flight import InFlight, Window
 from jsclient.jetstream.publishing.keywords import OPTION_PREFIX, PublishAsyncDict, PublishWindowDict
 from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
-from jsclient.jetstream.publishing.rules import ACK_TIMEOUT, HOLD_FOR, Rules
 from jsclient.jetstream.publishing.streams import Streams, check_window
-from jsclient.jetstream.publishing.unacked import Unacked
-from jsclient.jetstream.publishing.window import Window
 from jsclient.message import Msg, Payload
 from jsclient.nuid import new_token
 from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub_end, pub_parts
@@ -161,11 +159,11 @@ class AsyncPublisher:
             retry_attempts=retry_attempts,
             retry_wait=retry_wait,
         )
-        self.unacked: Unacked = Unacked(
+        self.in_flight: InFlight = InFlight(
             js, self, self.window, rules, js.publish_streams if stated is None else Streams(stated)
         )
         """For layers."""
-        self.recovery: Recovery = self.unacked.recovery
+        self.recovery: Recovery = self.in_flight.recovery
         """For layers."""
         self._capabilities = capabilities or js.header_check
         self._stall_wait = stall_wait
@@ -204,15 +202,15 @@ class AsyncPublisher:
         else:
             block = self._capabilities.block(headers, msg_id, options, self._ask_timeout)
         if type(payload) is not bytes:
-            payload = check_payload(payload_of(self._codec, payload), self.unacked.max_payload)
-        unacked = self.unacked
+            payload = check_payload(payload_of(self._codec, payload), self.in_flight.max_payload)
+        in_flight = self.in_flight
         try:
-            start = unacked.starts.get(subject)
+            start = in_flight.starts.get(subject)
         except TypeError:  # a list, say
             start = None
         if start is None:
-            unacked.check_open(subject)
-            start = unacked.start(subject, self._ask_timeout)
+            in_flight.check_open(subject)
+            start = in_flight.start(subject, self._ask_timeout)
         window = self.window
         futures = self.futures
         token = new_token()
@@ -230,15 +228,15 @@ class AsyncPublisher:
                 frame = Unkept(hpub(start + token, block, payload))
             else:
                 frame = UnkeptLarge(hpub_parts(start + token, block, payload))
-        if size > unacked.small:
+        if size > in_flight.small:
             self._admit_large(token, payload, size)
         elif len(futures) >= window.limit:
             self._make_room(size)
         future = PublishFuture(self, token, subject, payload, block)
         futures[token] = future
-        if unacked.closed:
-            unacked.take(token)
-            unacked.check_open(subject)
+        if in_flight.closed:
+            in_flight.take(token)
+            in_flight.check_open(subject)
         try:
             if not self.recovery.calm and self.recovery.admit(future):
                 return future
@@ -246,7 +244,7 @@ class AsyncPublisher:
         except ConnectionLost:
             self.recovery.hold(future)
         except Exception:
-            unacked.take(token)
+            in_flight.take(token)
             raise
         return future
 
@@ -258,17 +256,17 @@ class AsyncPublisher:
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
 
     def _admit_large(self, token: bytes, payload: bytes, size: int) -> None:
-        check_payload(payload, self.unacked.max_payload, size - len(payload))
+        check_payload(payload, self.in_flight.max_payload, size - len(payload))
         if not self.window.has_room(size):
             self._make_room(size)
-        self.unacked.charge(token, size)
+        self.in_flight.charge(token, size)
 
     def _make_room(self, size: int) -> None:
         """Back-pressure."""
         bound, wait = self._engine.bound(), self._stall_wait
         if bound is not None:
             wait = bound.remaining() if wait is None else bound.at_most(wait)
-        if not self.unacked.make_room(size, wait):
+        if not self.in_flight.make_room(size, wait):
             raise TooManyStalledMessages(
                 f"{len(self.futures)} messages are not acknowledged and none was in {wait:g} s"
             )
@@ -277,7 +275,7 @@ class AsyncPublisher:
 
     def frame(self, future: PublishFuture) -> Frame:
         """The frame of a message that will be sent again."""
-        reply = self.unacked.inbox_start + future._token
+        reply = self.in_flight.inbox_start + future._token
         return Unkept(self._engine.encode(future.subject, future.payload, reply, future._block))
 
     def acked(self, futures: list[PublishFuture]) -> None:
@@ -302,7 +300,7 @@ class AsyncPublisher:
 
     def watch(self, future: PublishFuture, watcher: Any) -> None:
         """Notify `watcher` (a ticket, or a callback for the events thread) when the future is resolved."""
-        with self.unacked.lock:
+        with self.in_flight.lock:
             if future._watchers is None:
                 future._watchers = []
             future._watchers.append(watcher)
@@ -312,7 +310,7 @@ class AsyncPublisher:
 
     def unwatch(self, future: PublishFuture, watcher: Any) -> None:
         """For layers: remove a watcher of the future."""
-        with self.unacked.lock:
+        with self.in_flight.lock:
             if future._watchers is not None and watcher in future._watchers:
                 future._watchers.remove(watcher)
 
@@ -320,7 +318,7 @@ class AsyncPublisher:
         """Notify every watcher of the future, once."""
         if future._watchers is None:
             return
-        with self.unacked.lock:
+        with self.in_flight.lock:
             watchers, future._watchers = future._watchers, None
         # After the end there is no thread for callbacks, and no need of a limit: a late one is called immediately.
         call = self._engine.run_last_callback if self.nc.closed else self._engine.run_callback
@@ -358,7 +356,7 @@ class AsyncPublisher:
         try:
             self.complete(timeout)
         finally:
-            self.unacked.close()
+            self.in_flight.close()
 
     def __enter__(self) -> AsyncPublisher:
         return self
@@ -367,7 +365,7 @@ class AsyncPublisher:
         if kind is None or issubclass(kind, Exception):
             self.close()
         else:
-            self.unacked.close()  # Ctrl-C: the user does not want to wait now
+            self.in_flight.close()  # Ctrl-C: the user does not want to wait now
 
     def __repr__(self) -> str:
         return f"<AsyncPublisher pending={len(self.futures)} of {self.window.limit}>"

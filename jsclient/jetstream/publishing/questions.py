@@ -23,7 +23,7 @@ from jsclient.nuid import new_token
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.entries import Entry
-    from jsclient.jetstream.publishing.unacked import Unacked
+    from jsclient.jetstream.publishing.in_flight import InFlight
     from jsclient.message import Msg
 
 ASK_AGAIN: Final = 1.0
@@ -39,7 +39,7 @@ Then = Callable[["Msg | None"], None]
 class Questions:
     """Questions under way, and the inquiries about refused publishes."""
 
-    def __init__(self, owner: Unacked, streams: Streams) -> None:
+    def __init__(self, owner: InFlight, streams: Streams) -> None:
         self.streams = streams
         self.inquiries: dict[bytes, Inquiry] = {}  # the inquiry into the outcome of a publish, by its token
         self.asking_since: float | None = None  # the start of a search for a window, without success so far

@@ -1,7 +1,8 @@
 """The handling of asynchronous publishes whose ack does not simply come: 503s, lost links, the end.
 
-`ack_timeouts` decides how long a message waits for its ack; it looks at all messages from time to time. A pending
-message is in one of four places:
+While messages are pending, a sweep looks at all of them in every tick: it sends a message without an ack again, and
+finally gives it up. A publish needs no timer and reads no clock, because the first sweep that sees a message notes the
+time. A pending message is in one of four places:
 
 1. It is in flight.
 
@@ -25,31 +26,42 @@ from jsclient import waiting
 from jsclient.connection import engine_of
 from jsclient.durations import elapsed
 from jsclient.errors import (
+    ApiError,
     BufferFull,
     ConnectionClosed,
     ConnectionLost,
+    DuplicateInProcess,
     HeadersNotSupported,
     JsClientError,
+    NoStreamForSubject,
     NotStored,
     PayloadTooLarge,
     PermissionViolation,
     PublishUnknown,
     brief,
 )
-from jsclient.jetstream.publishing.ack_timeouts import AckTimeouts
-from jsclient.jetstream.publishing.attempts import has_id
-from jsclient.jetstream.publishing.entries import in_doubt, unknown
+from jsclient.jetstream.publishing.attempts import has_id, reply_error
+from jsclient.jetstream.publishing.entries import in_doubt, no_stream, unknown
 from jsclient.jetstream.publishing.questions import Questions
-from jsclient.jetstream.publishing.streams import WINDOW_NOT_KNOWN, same_id_for
-from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Verdict
+from jsclient.jetstream.publishing.streams import (
+    ASK_TIMEOUT,
+    FORBIDDEN,
+    NONE,
+    WINDOW_NOT_KNOWN,
+    names_answer,
+    names_request,
+    same_id_for,
+)
+from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Published, Verdict, judge, stream_of
 from jsclient.protocol.frames import Frame, reply_of
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.publishing.attempts import Rules
     from jsclient.jetstream.publishing.entries import Entry
-    from jsclient.jetstream.publishing.rules import Rules
+    from jsclient.jetstream.publishing.in_flight import InFlight
     from jsclient.jetstream.publishing.streams import Streams
-    from jsclient.jetstream.publishing.unacked import Unacked
+    from jsclient.message import Msg
 
 HELD_UP: Final = 2.0
 """Seconds for which messages wait behind one that needs the window of its stream before it may be sent."""
@@ -64,7 +76,7 @@ class Recovery:
     With `by_hand`, internal threads send no message again. `due` then shows that messages wait for `resume`.
     """
 
-    def __init__(self, owner: Unacked, rules: Rules, streams: Streams) -> None:
+    def __init__(self, owner: InFlight, rules: Rules, streams: Streams) -> None:
         self.owner = owner
         self.lock: Any = waiting.new_lock()
         self.calm: bool = False  # acks are timed and no message is held, so a publish can skip this class
@@ -81,7 +93,11 @@ class Recovery:
         self._retry_due = False
         self._sending = False  # some thread sends the held messages, also those that arrive meanwhile
         self._send_more = False
-        self.ack_timeouts: AckTimeouts = AckTimeouts(owner, self, rules)
+        self.sweeping: bool = False
+        self.swept = 0.0  # When the last sweep began. Messages that it has not seen are younger.
+        self._oldest: Entry | None = None
+        self._moved = 0.0  # When the oldest one got its ack, seen by the sweep.
+        self._asked: dict[str, tuple[float, str]] = {}  # Is there a stream? Time and answer, by subject.
 
     def forked(self) -> None:
         """In a forked child: none of the parent's messages are in flight here."""
@@ -100,8 +116,8 @@ class Recovery:
 
     def admit(self, *entries: Entry) -> bool:
         """Admit publishes that are not `calm`; True if they are held behind others and will be sent with them."""
-        if not self.ack_timeouts.running:
-            self.ack_timeouts.start()
+        if not self.sweeping:
+            self.start_sweep()
         if self.held or self._sending:
             self._engine.check_usable()
             with self.lock:
@@ -116,7 +132,7 @@ class Recovery:
 
     def settle(self) -> None:
         """Update `calm`; the caller holds the lock."""
-        self.calm = self.ack_timeouts.running and not self.held and not self._sending
+        self.calm = self.sweeping and not self.held and not self._sending
 
     # --- sending again ------------------------------------------------------------------------------------------
 
@@ -239,7 +255,7 @@ class Recovery:
         if isinstance(window, str):
             self.owner.fail(entry, unknown(entry, WINDOW_NOT_KNOWN))
             return False
-        if elapsed() - (entry._first or self.ack_timeouts.swept) <= same_id_for(window):
+        if elapsed() - (entry._first or self.swept) <= same_id_for(window):
             return True
         facts = self.questions.streams.facts(entry.subject, now)
         if facts is None or not self._rules.looks_beyond_window:
@@ -290,11 +306,163 @@ class Recovery:
         else:
             self._send(entry, now)
 
+    # --- unusual answers: on the reader thread, which never waits or sends --------------------------------------
+
+    def unusual(self, token: bytes, message: Msg) -> None:
+        """Handle any message other than a PubAck."""
+        entry = self.owner.look_up(token)
+        if entry is None:
+            self.questions.answered(token, message)
+            return
+        status = message.status
+        if status is not None and status.code == 503 and not message.data:
+            self._no_responders(entry)
+            return
+        error = reply_error(message.data)
+        if isinstance(error, ApiError):
+            self._refused(entry, error, message.data)
+        else:
+            self.owner.fail(entry, error)
+
+    def _refused(self, entry: Entry, error: ApiError, payload: bytes) -> None:
+        if entry._token in self.questions.inquiries:
+            return  # another copy, or another server: the inquiry that is running decides
+        others = entry._sends - entry._no_responders > 1
+        verdict = judge(error, Published.of(entry.subject, entry.payload, entry._block), in_doubt=others)
+        if verdict is Verdict.AGAIN:
+            if not isinstance(error, DuplicateInProcess):
+                entry._sends -= 1  # that copy is settled: not stored
+            self.retry(entry, error)
+        elif verdict is Verdict.REFUSED:
+            self.owner.fail(entry, error)
+        else:
+            self.questions.inquire(entry, stream_of(payload), verdict, error)
+
+    def _no_responders(self, entry: Entry) -> None:
+        entry._no_responders += 1
+        limit = self._rules.retry_attempts
+        if limit is None and entry._no_responders >= self._rules.ask_after:
+            when, answer = self._asked.get(entry.subject, (0.0, ""))
+            if answer == FORBIDDEN:
+                limit = self._rules.unasked_attempts
+            elif time.monotonic() - when > 2 * ASK_TIMEOUT:
+                self._ask(entry.subject)
+            elif answer == NONE and entry._no_responders >= self._rules.tries:
+                self._fail_without_stream(entry)
+                return
+        if limit is not None and entry._no_responders > limit:
+            self.owner.fail(entry, no_stream(entry))
+        else:
+            self.retry(entry, no_stream(entry))
+
+    def _ask(self, subject: str) -> None:
+        self._asked[subject] = (time.monotonic(), "")
+
+        def told(answer: Msg | None) -> None:
+            self._answered(subject, FORBIDDEN if answer is None else names_answer(answer.data))
+
+        self.questions.ask("STREAM.NAMES", names_request(subject), told)
+
+    def _answered(self, subject: str, answer: str) -> None:
+        self._asked[subject] = (time.monotonic(), answer)
+        if answer == NONE:
+            for entry in list(self.retries.values()):
+                if entry.subject == subject and entry._no_responders >= self._rules.tries:
+                    self._fail_without_stream(entry)
+
+    def _fail_without_stream(self, entry: Entry) -> None:
+        if in_doubt(entry):
+            self.owner.fail(entry, unknown(entry, "no stream takes the subject now"))
+        else:
+            error = NoStreamForSubject(f"no stream takes messages on {entry.subject!r}", entry.subject)
+            self.owner.fail(entry, error)
+
+    def refused_publish(self, error: PermissionViolation) -> None:
+        """The server denies this user a publish on a subject, so the message was certainly not stored."""
+        if error.operation == "subscribe":
+            return
+        if self.questions.refused(error):
+            return
+        for entry in self.owner.entries():
+            if entry.subject == error.subject:
+                others = entry._sends - entry._no_responders > 1
+                self.owner.fail(entry, unknown(entry, brief(error)) if others else error)
+
+    # --- the sweep: on the flusher's thread ----------------------------------------------------------------------
+
+    def start_sweep(self) -> None:
+        """Sweep from now on, until nothing is pending."""
+        with self.lock:
+            if self.sweeping:
+                return
+            self.sweeping = True
+            self.swept = elapsed()
+        self._engine.clock.call_later(self._rules.tick, self._sweep)
+
+    def _sweep(self) -> None:
+        owner = self.owner
+        try:
+            before, self.swept = self.swept, elapsed()
+            now = time.monotonic()
+            entries = owner.entries()
+            self._note_progress(entries[0] if entries else None, now)
+            for entry in entries:
+                if entry._first:
+                    self._look(entry, now)
+                else:
+                    entry._first, entry._last, entry._since = before, now, now
+            if self.held and self._nc.is_connected:
+                self.proceed()  # some wait for a window that no answer has given yet
+            if owner.window.parked:
+                owner.window.unpark()  # a safety net: the woken threads may have left without publishing
+        finally:
+            with self.lock:
+                # Publishers first put their entry in place and then look whether this runs.
+                self.sweeping = self.calm = False
+                self.sweeping = bool(owner.pending or owner.window.parked)
+                self.settle()
+            if self.sweeping:
+                self._engine.clock.call_later(self._rules.tick, self._sweep)
+
+    def _note_progress(self, oldest: Entry | None, now: float) -> None:
+        """Acks come in the order of publishing. If the oldest message got its ack, the messages behind it are not
+        late. The line is slow, and further copies would only make it slower."""
+        if self._oldest is not None and self._oldest is not oldest and self._oldest._ack is not None:
+            self._moved = now
+        self._oldest = oldest
+
+    def _look(self, entry: Entry, now: float) -> None:
+        """Give up a message that has waited too long, or send it again."""
+        token, rules = entry._token, self._rules
+        if self.due and (token in self.held or token in self.retries):
+            return  # its turn comes with `resume`
+        inquiry = self.questions.inquiries.get(token)
+        waited = now - max(entry._since, self._moved)
+        if token in self.held:
+            self._look_at_held(entry)
+        elif inquiry is not None:
+            if now - entry._since >= rules.ack_timeout:
+                self.owner.fail(entry, inquiry.end(in_time=False))
+        elif waited >= rules.ack_timeout:
+            # It cannot wait in `retries`: `retry` accepts no message that would be late, and has sent it before this.
+            self.owner.fail(entry, unknown(entry, f"no ack within {rules.ack_timeout:g} s"))
+        elif token not in self.retries and now - max(entry._last, self._moved) >= rules.resend_after:
+            self.repeat(entry, now)
+
+    def _look_at_held(self, entry: Entry) -> None:
+        rules, now = self._rules, elapsed()
+        if now - entry._first > rules.hold_for:
+            why = "it could not be sent again" if self._nc.is_connected else "the link did not come back"
+            self.end(entry, f"{why} within {rules.hold_for:g} s")
+        elif self._nc.is_connected and now - max(entry._first, self.link_since) > rules.ack_timeout:
+            why = "the duplicate window of its stream was not known, or the queue had no room for it"
+            self.end(entry, f"for {rules.ack_timeout:g} s {why}")
+
     # --- the link: on an internal thread ------------------------------------------------------------------------
 
     def link_event(self, event: LinkEvent) -> None:
         if event is LinkEvent.RECONNECTED:
-            self.owner.refusals.forget_answers()
+            self._asked.clear()  # subjects without a stream may have one now
             self.link_since, self._linked = elapsed(), time.monotonic()
             self.proceed()
         elif event is LinkEvent.DISCONNECTED:

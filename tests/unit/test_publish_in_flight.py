@@ -30,7 +30,7 @@ def test_end_of_the_connection() -> None:
     sent, refused = rig.publish(), rig.publish()
     rig.no_responders(rig.take()[1])
     rig.nc.closed = errors.ConnectionClosed("the connection is closed")
-    rig.publisher.unacked.link_event(LinkEvent.CLOSED)
+    rig.publisher.in_flight.link_event(LinkEvent.CLOSED)
     assert outcome(sent) is errors.PublishUnknown
     assert outcome(refused) is errors.NotStored
     with pytest.raises(errors.ConnectionClosed):
@@ -60,17 +60,17 @@ def test_a_refusal_that_overtakes_the_opening_of_the_inbox_is_told_every_time(mo
 def test_a_forked_child_has_nothing_under_way() -> None:
     rig = Rig()
     rig.publish()
-    assert len(rig.publisher.unacked.under_way()) == 1
-    rig.publisher.unacked.forked()
+    assert len(rig.publisher.in_flight.under_way()) == 1
+    rig.publisher.in_flight.forked()
     assert rig.publisher.pending() == 0
 
 
 def test_an_inbox_that_was_refused_is_opened_again_when_it_is_wanted() -> None:
     rig = Rig()
     future = rig.publish()
-    rig.publisher.unacked.failed(errors.PermissionViolation("not permitted", "_INBOX.x.*", "subscribe"))
+    rig.publisher.in_flight.failed(errors.PermissionViolation("not permitted", "_INBOX.x.*", "subscribe"))
     assert outcome(future) is errors.PublishUnknown
-    assert rig.publisher.unacked.inbox_start == b"_INBOX.x."
+    assert rig.publisher.in_flight.inbox_start == b"_INBOX.x."
     rig.take()
     again = rig.publish()
     rig.ack(rig.take()[0])

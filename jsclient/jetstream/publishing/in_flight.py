@@ -14,18 +14,19 @@ entry when its state is more than an ack to come; see `look_up`.
 from __future__ import annotations
 
 import contextlib
+import queue
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import checks, waiting
-from jsclient._connection import ReplySink
+from jsclient._connection import ReplySink, Taker
 from jsclient.connection import engine_of
-from jsclient.errors import ConnectionLost, NotStored, TimedOut
-from jsclient.jetstream.publishing.attempts import decode_fast
-from jsclient.jetstream.publishing.draining import Unacknowledged
+from jsclient.durations import Deadline
+from jsclient.errors import ConnectionLost, DrainTimeout, NotStored, TimedOut
+from jsclient.jetstream.publishing.attempts import Rules, decode_fast
 from jsclient.jetstream.publishing.entries import FrameEntry
 from jsclient.jetstream.publishing.recovery import Recovery
-from jsclient.jetstream.publishing.refusals import Refusals
 from jsclient.nuid import TOKEN_LENGTH, new_token
 from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.entries import Entry
-    from jsclient.jetstream.publishing.rules import Rules
     from jsclient.jetstream.publishing.streams import Streams
-    from jsclient.jetstream.publishing.window import Window
     from jsclient.message import Msg
     from jsclient.protocol.frames import Frame
 
@@ -48,6 +47,12 @@ INBOX_TIMEOUT: Final = 1.0
 
 MAX_CACHED: Final = 10_000
 """Number of subjects whose checked beginning of the PUB line is cached; then the cache starts again."""
+
+LEAST_STEP: Final = 1.1
+"""The least factor by which a window grows, because growing takes a look at all pending messages."""
+
+LONGEST_LOOK: Final = 3
+"""The largest number of round trips over which answers count."""
 
 
 class User(Protocol):
@@ -73,7 +78,7 @@ class User(Protocol):
         """The outcome of a message is an error. On any thread."""
 
 
-class Unacked(ReplySink):
+class InFlight(ReplySink):
     """The messages in flight of one publisher; thread-safe."""
 
     def __init__(self, js: JetStream, user: User, window: Window, rules: Rules, streams: Streams) -> None:
@@ -84,7 +89,6 @@ class Unacked(ReplySink):
         self.known: dict[bytes, Entry] = {}  # of rows that were looked up, as long as they are pending
         self.starts: dict[str | bytes, bytes] = {}  # subject -> "PUB subject inbox."
         self.recovery: Recovery = Recovery(self, rules, streams)
-        self.refusals: Refusals = Refusals(self, self.recovery, rules)
         self._user = user
         self._engine = engine_of(js.nc)
         self._unacknowledged = Unacknowledged(window)
@@ -150,7 +154,7 @@ class Unacked(ReplySink):
                 self._refusal = None
                 self._inbox = self._engine.open_sink(inbox + ".*", self)
                 self._engine.takers.enter(self._unacknowledged)
-                self._engine.add_violation_listener(self.refusals.refused_publish)
+                self._engine.add_violation_listener(self.recovery.refused_publish)
         if self.nc.is_connected:
             # One round trip, once: a refusal must show before a message depends on acks that cannot come.
             with contextlib.suppress(TimedOut, ConnectionLost):
@@ -163,7 +167,7 @@ class Unacked(ReplySink):
 
     def _forget_inbox(self) -> None:
         """Without the lock: the reader does this too, and the holder may be waiting for the server."""
-        self._engine.remove_violation_listener(self.refusals.refused_publish)
+        self._engine.remove_violation_listener(self.recovery.refused_publish)
         self._permitted = False
         self._inbox = None
         self.starts.clear()
@@ -217,7 +221,7 @@ class Unacked(ReplySink):
                         elif entry._watchers is not None:
                             self._user.wake(entry)
                     continue
-            self.refusals.unusual(message.raw_subject[cut:], message)
+            self.recovery.unusual(message.raw_subject[cut:], message)
         if acked:
             self._user.acked(acked)
         window.answers += len(messages)
@@ -314,3 +318,167 @@ class Unacked(ReplySink):
         self.recovery.forget(token)
         if token in self.window.large:
             self.window.release(token)
+
+
+class Window:
+    """Bounds messages and bytes under way without a lock per message.
+
+    Every message is charged an equal share of the bytes, so the number alone decides (`len(pending) < limit`). Only a
+    message larger than its share takes the lock, to charge the rest by lowering the limit for all.
+
+    Waiting publishers wake when a quarter of the window is free (one of `parts`), not at every ack. Their next messages
+    then leave together, and the threads change places a thousand times less.
+
+    A window that may grow to `most` messages holds `messages` plus the messages in flight on the line: rate of acks
+    times round trip. The number of messages that wait in the server stays the same, because the server refuses messages
+    if it becomes too large.
+    """
+
+    def __init__(self, messages: int, nbytes: int, most: int = 0, parts: int = 4) -> None:
+        self.pending: dict[bytes, Entry] = {}
+        self.limit: int = messages
+        self.share: int = max(1, nbytes // messages)
+        self.large: dict[bytes, int] = {}
+        self.parked: list[tuple[int, waiting.Ticket[None]]] = []
+        self.answers = 0  # the reader counts them
+        self._messages = self._least = messages
+        self._most = most
+        self._parts = parts
+        self._measured = (0.0, 0)  # the time of the last look at the answers, and their number
+        self._bytes = nbytes
+        self._extra = 0
+        self._lock = waiting.new_lock()
+
+    def forked(self) -> None:
+        """In a forked child, where no other thread waits."""
+        self._lock = waiting.new_lock()
+        self.parked = []
+
+    # --- bytes --------------------------------------------------------------------------------------------------
+
+    def charge(self, token: bytes, size: int) -> None:
+        """Charge a message for the bytes beyond its share."""
+        with self._lock:
+            self.large[token] = size - self.share
+            self._change(size - self.share)
+
+    def release(self, token: bytes) -> None:
+        """The message is resolved."""
+        with self._lock:
+            self._change(-self.large.pop(token, 0))
+
+    def _change(self, by: int) -> None:
+        self._extra += by
+        self.limit = max(1, min(self._messages, (self._bytes - self._extra) // self.share))
+
+    def has_room(self, size: int = 0) -> bool:
+        """True if a message of this size may go out now; a single one always may."""
+        count = len(self.pending)
+        if size <= self.share:
+            return count < self.limit
+        return not count or (count < self.limit and (count * self.share + self._extra + size) <= self._bytes)
+
+    # --- growing ------------------------------------------------------------------------------------------------
+
+    def fit(self, now: float, round_trip: float) -> bool:
+        """The window is full: make it larger if the round trip is the cause. True if it has become larger."""
+        if self._most <= self._messages:
+            return False
+        with self._lock:
+            (since, before), answers = self._measured, self.answers
+            seconds = now - since
+            if seconds < round_trip:
+                return False
+            self._measured = now, answers
+            if seconds > LONGEST_LOOK * round_trip:
+                return False  # it was not full all the time, so the rate means nothing
+            messages = min(self._least + int((answers - before) / seconds * round_trip), self._most)
+            if messages < self._messages * LEAST_STEP:
+                return False
+            self._resize(messages)
+            return True
+
+    def _resize(self, messages: int) -> None:
+        """The caller holds the lock."""
+        self._messages, before = messages, self.share
+        self.share = share = max(1, self._bytes // messages)
+        large = self.large
+        for token in large:
+            large[token] += before - share
+        # More messages are larger than a share now. The reader first takes a message out of `pending` and then looks
+        # into `large`, so it will find the charge of a message that is still pending.
+        sizes = [
+            (token, len(entry.payload) + len(entry._block or b"")) for token, entry in waiting.items_of(self.pending)
+        ]
+        added = {token: size - share for token, size in sizes if size > share and token not in large}
+        large.update(added)
+        for token in added:
+            if token not in self.pending:
+                del large[token]
+        self._extra = sum(large.values())
+        self._change(0)
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    def wait_for_room(self, size: int, timeout: float | None) -> bool:
+        """Wait until a message of this size may go out; False after `timeout` seconds (None: no limit)."""
+        deadline = Deadline(timeout)
+        while not self.has_room(size):
+            if deadline.expired():
+                return False
+            count = min(len(self.pending), self.limit)
+            below = count - max(1, count // self._parts)
+            self._park(below, lambda below=below: len(self.pending) <= below, deadline)  # type: ignore[misc]
+        return True
+
+    def wait_empty(self, timeout: float | None, done: Callable[[], bool] | None = None) -> bool:
+        """Wait until no message is pending and `done()` is true; False after `timeout` seconds."""
+        deadline = Deadline(timeout)
+        done = done or (lambda: not self.pending)
+        while not done():
+            if deadline.expired():
+                return False
+            self._park(0, done, deadline)
+        return True
+
+    def _park(self, below: int, done: Callable[[], bool], deadline: Deadline) -> None:
+        ticket: waiting.Ticket[None] = waiting.Ticket()
+        entry = (below, ticket)
+        with self._lock:
+            self.parked = [*self.parked, entry]
+        try:
+            if not done():
+                waiting.get(ticket, deadline.remaining())
+        except queue.Empty:
+            pass
+        finally:
+            with self._lock:
+                self.parked = [other for other in self.parked if other is not entry]
+
+    def unpark(self) -> None:
+        """Wake threads that need not wait any more; wake publishers only for the room there is. The reader calls it."""
+        with self._lock:
+            count = len(self.pending)
+            room = self.limit - count
+            for below, ticket in self.parked:
+                if count > below or (below and room <= 0):
+                    continue
+                if below:
+                    room -= 1
+                ticket.put(None)
+
+
+class Unacknowledged(Taker):
+    """The messages of one window. The drain waits for them when every handler has ended and no one can publish."""
+
+    publishes = True
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        if not self._window.wait_empty(deadline.remaining()):
+            raise DrainTimeout(
+                f"{len(self._window.pending)} published messages were not acknowledged while the connection drained. "
+                "Each may be stored: its future resolves as PublishUnknown, which says what to do."
+            )
