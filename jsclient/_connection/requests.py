@@ -3,8 +3,8 @@
 A connection has one wildcard inbox for answers, and a call has a token in it. Every responder sees the prefix of the
 inbox, so a token is random and serves one call: a responder to one can forge no other.
 
-The thread that waits enters its token into `waiting` and takes it out again, inside one `try`: both are single calls
-into C, so a Ctrl-C between them and anything else cannot leave it there for ever.
+The thread that waits enters its token into `waiting` and takes it out again, inside one `try`. Both are single calls
+into C, so a Ctrl-C cannot leave it there.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ NO_STATUS: Final = b"NATS/1.0 503"
 FURTHER_SIZE: Final = 4_096
 """Bytes of a further reply (see `later_reply`) at most: an ack is small."""
 
+MOST_FURTHER: Final = 1_024
+"""Answered requests that may get a further reply. Beyond that the oldest is forgotten."""
+
 EACH_WRITE: Final = 256
 """Requests of `request_each` that are joined before they are queued: about 32 KiB."""
 
@@ -50,12 +53,13 @@ class Call:
 
     # Of the class, because most calls leave them as they are.
     frame: Frame = b""
-    counted = 0  # in `messages_out`
-    answered = False  # the reader need bring it nothing more
-    several = False  # a second reply may be wanted, which its thread does not know before it has the first
-    goes_on = False  # it is
+    counted = False  # `messages_out` includes the last copy
+    answered = False  # it needs no more from the reader
+    several = False  # its thread may want a second reply, as the first one will show
+    borrows = True  # its thread may read the first reply itself
 
     def __init__(self, prefix: bytes, subject: str = "") -> None:
+        self.prefix = prefix
         self.token: bytes = nuid.new_token()
         self.reply: bytes = prefix + self.token
         """The subject of its reply."""
@@ -68,17 +72,26 @@ class Call:
         return not self.answered
 
     def take(self, token: bytes, message: Msg) -> bool:
-        """The reader: whether the message is for the ticket."""
+        """The reader: whether the message is the one that the thread waits for."""
         if not self.answered:
             self.answered = True
             return True
-        return self.several and len(message.data) <= FURTHER_SIZE and self.ticket.size() < 2
+        if self.several:
+            put_further(self.ticket, message)
+        return False
+
+
+def put_further(ticket: waiting.Ticket[Any], message: Msg) -> None:
+    """Keep a reply after the first one, which a thread may ask for later. At most two messages wait."""
+    if len(message.data) <= FURTHER_SIZE and ticket.size() < 2:
+        ticket.put(message)
 
 
 class ManyCall(Call):
     """One that takes replies until its thread ends it. The reader counts up what waits, the thread counts down."""
 
     received = taken = dropped = 0
+    borrows = False
 
     @property
     def under_way(self) -> bool:
@@ -136,6 +149,8 @@ class Requests(ReplySink):
         self._post_now = engine.outbox.post_now
         self._lock = waiting.new_lock()
         self.waiting: dict[bytes, Call] = {}
+        self.further: dict[bytes, waiting.Ticket[Any]] = {}
+        """The tickets of answered requests that may get a further reply, by the subject of the first one."""
         self.prefix: bytes | None = None
         """How the subject of each reply begins; None until the wildcard inbox is subscribed."""
         self.sid: bytes = b""  # of the inbox
@@ -213,7 +228,7 @@ class Requests(ReplySink):
             _not_on_reader("request")
         if cancel is not None:
             cancel.check()
-        engine, chain = self._engine, self._chain
+        engine = self._engine
         if engine.draining or self._outbox.offline:  # the engine first: in a forked child it refuses
             self._prepare(deadline, cancel)
         prefix = self.prefix
@@ -225,35 +240,11 @@ class Requests(ReplySink):
             call.several = True
         start = self._encoder.pub_start(subject, call.reply) if start is None else with_reply(start, call.reply)
         call.frame = Unkept(self._encoder.frame(start, payload, headers))
-        sent = False
         try:
-            while True:
-                try:
-                    self._send(call, deadline, cancel)
-                    until = deadline if every is None else Deadline(deadline.at_most(every))
-                    message: Any = None
-                    reading = engine.lent_reading()
-                    if reading is not None:
-                        message = read_reply(reading, self.sid, call.reply, call.ticket, until)
-                    if message is None:
-                        message = waiting.get(call.ticket, until.remaining())
-                    if message.__class__ is not Msg:
-                        raise message
-                    break
-                except queue.Empty:
-                    chain.forget(call.ticket)
-                    sent = not self._take_back(call) or sent
-                    if every is None or deadline.expired():
-                        raise (_unanswered(subject, deadline, every) if sent else _unsent(subject, deadline)) from None
-                except errors.ConnectionLost as lost:
-                    if lost.sent:
-                        raise
-                    self._wait_for_next_link(call, deadline, cancel, sent)
+            message = self._answer(call, deadline, cancel, every)
             call.answered = True
-            if may_go_on is not None:
-                call.goes_on = may_go_on(message.data)
-        except errors.BufferFull:
-            raise (_unanswered(subject, deadline, every) if sent else _unsent(subject, deadline)) from None
+            if may_go_on is not None and may_go_on(message.data):
+                self._keep(message, call.ticket)
         finally:
             try:
                 self._end(call, cancel)
@@ -270,21 +261,28 @@ class Requests(ReplySink):
 
         Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
         """
-        call = self.waiting.get(reply.raw_subject[self._cut :])
-        if call is None:
+        ticket = self.further.get(reply.raw_subject)
+        if ticket is None:
             raise errors.ConnectionLost("the replies to this request are not heard any more")
         self._engine.session.recall_reader()
         try:
-            message: Any = waiting.get(call.ticket, timeout)
+            message: Any = waiting.get(ticket, timeout)
         except queue.Empty:
             return None
         if message.__class__ is not Msg:
             raise message
-        return message
+        late: Msg = message
+        return late
 
     def forget_reply(self, reply: Msg) -> None:
         """No further replies are wanted. Does nothing where none are heard."""
-        self.waiting.pop(reply.raw_subject[self._cut :], None)
+        self.further.pop(reply.raw_subject, None)
+
+    def _keep(self, reply: Msg, ticket: waiting.Ticket[Any]) -> None:
+        """Hear further replies. The call still waits here, so the reader misses none in between."""
+        while len(self.further) >= MOST_FURTHER:
+            self.further.pop(next(iter(list(self.further)), b""), None)
+        self.further[reply.raw_subject] = ticket
 
     def request_many(
         self,
@@ -315,34 +313,26 @@ class Requests(ReplySink):
             call.frame = Unkept(self._encoder.encode(subject, payload, call.reply, headers))
             count = 0
             try:
-                self._send(call, deadline, cancel)
-                while max_messages is None or count < max_messages:
-                    self._engine.session.recall_reader()
-                    wait = deadline.remaining() if stall is None or not count else deadline.at_most(stall)
-                    try:
-                        message = waiting.get(call.ticket, wait)
-                    except queue.Empty:
-                        if self._take_back(call):
-                            raise _unsent(subject, deadline) from None
+                try:
+                    message: Msg | None = self._answer(call, deadline, cancel)
+                except errors.RequestTimeout as silence:
+                    if silence.sent:
                         return
-                    if message.__class__ is not Msg:
-                        if count or not _unsent_by_loss(message):
-                            raise message
-                        self._wait_for_next_link(call, deadline, cancel)
-                        self._send(call, deadline, cancel)
-                        continue
-                    call.took(message)
+                    raise
+                while message is not None:
                     if not count and message.status is not None and message.status.code == 503:
                         raise no_responders(subject)
+                    call.took(message)
                     if sentinel is not None and handlers.ran(sentinel(message)):
                         return
                     message.connection = self._engine.connection
                     count += 1
                     yield message
-            except errors.BufferFull:
-                raise _unsent(subject, deadline) from None
+                    if count == max_messages:
+                        return
+                    message = _next(call, deadline.remaining() if stall is None else deadline.at_most(stall))
             finally:
-                call.answered = count > 0
+                call.answered = call.answered or count > 0
                 try:
                     self._end(call, cancel)
                 except BaseException:
@@ -366,7 +356,7 @@ class Requests(ReplySink):
         frames = pub_each(subjects, prefix, tokens, payload)
         try:
             self.waiting.update(zip(tokens, repeat(call)))
-            self._check_open()
+            self._check_open(call)
             for first in range(0, len(frames), EACH_WRITE):
                 self._post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
             self._engine.messages_out += len(subjects)
@@ -407,32 +397,68 @@ class Requests(ReplySink):
                 raise errors.FlushTimeout(f"{text}. Nothing was sent.") if flush else errors.RequestTimeout(text, sent)
             self._engine.check_usable()
 
+    def _answer(self, call: Call, deadline: Deadline, cancel: Cancel | None, every: float | None = None) -> Msg:
+        """Send a call and wait for its first reply, over as many links as that takes within the deadline."""
+        sent = False
+        try:
+            while True:
+                try:
+                    self._send(call, deadline, cancel)
+                    until = deadline if every is None else Deadline(deadline.at_most(every))
+                    message: Any = None
+                    reading = self._engine.lent_reading()
+                    if reading is not None and not call.borrows:
+                        reading.recall()
+                    elif reading is not None:
+                        message = read_reply(reading, self.sid, call.reply, call.ticket, until)
+                    if message is None:
+                        message = waiting.get(call.ticket, until.remaining())
+                    if message.__class__ is not Msg:
+                        raise message
+                    return message
+                except queue.Empty:
+                    self._chain.forget(call.ticket)
+                    sent = not self._take_back(call) or sent
+                    if every is None or deadline.expired():
+                        call.answered = True  # too late for it, and taken back as far as possible
+                        raise _unanswered(call.subject, deadline, every, sent) from None
+                except errors.ConnectionLost as lost:
+                    if lost.sent:
+                        raise
+                    self._wait_for_next_link(call, deadline, cancel, sent)
+        except errors.BufferFull:
+            raise _unanswered(call.subject, deadline, every, sent) from None
+
     def _send(self, call: Call, deadline: Deadline, cancel: Cancel | None) -> None:
         self.waiting[call.token] = call
-        if self.prefix is None:
-            self._check_open()
+        if call.prefix is not self.prefix:
+            self._check_open(call)
         if cancel is not None:
             cancel.enter(call, partial(call.ticket.put, cancel.error()))
+        call.counted = False
         chain = self._chain
         if chain.running:
             chain.leave(call.frame, deadline)
         else:
             self._post_now(call.frame, deadline)
         self._engine.messages_out += 1
-        call.counted += 1
+        call.counted = True
 
     def _take_back(self, call: Call) -> bool:
         """True if its frame has not left."""
         unsent = self._outbox.withdraw(call.frame)
         if unsent:
-            self._engine.messages_out -= 1
-            call.counted -= 1
+            self._uncount(call)
         return unsent
 
-    def _wait_for_next_link(self, call: Call, deadline: Deadline, cancel: Cancel | None, sent: bool = False) -> None:
-        """The link was lost before the frame was sent; `sent`: an earlier copy was."""
+    def _uncount(self, call: Call) -> None:
+        """The copy sent last has not left. Earlier ones have, and stay in the count."""
         self._engine.messages_out -= call.counted
-        call.counted = 0
+        call.counted = False
+
+    def _wait_for_next_link(self, call: Call, deadline: Deadline, cancel: Cancel | None, sent: bool) -> None:
+        """The link was lost before the frame was sent; `sent`: an earlier copy was."""
+        self._uncount(call)
         self._wait_connected(deadline, cancel, sent=sent)
         call.ticket = waiting.Ticket()  # another one: what ends all calls of the old link is in this one
 
@@ -443,8 +469,7 @@ class Requests(ReplySink):
             chain.step(call.ticket)  # first of all: another thread was answered and waits for this
         if cancel is not None:
             cancel.leave(call)
-        if not call.goes_on:
-            under_way.pop(call.token, None)
+        under_way.pop(call.token, None)
         if not call.answered:
             self._take_back(call)  # it may have ended before it was sent
         if under_way:
@@ -463,7 +488,7 @@ class Requests(ReplySink):
         with self._lock:
             prefix = self.prefix
             if prefix is None:
-                self._refusal = None
+                refusal = self._refusal
                 self.sids.discard(self.sid)  # of one that the server has refused: each request opens another
                 text = f"{self._engine.options.inbox_prefix}.{nuid.inbox_id()}."
                 self.sid = self._engine.open_sink(text + "*", self).sid
@@ -471,17 +496,18 @@ class Requests(ReplySink):
                 prefix = text.encode()
                 self._cut = len(prefix)
                 self.prefix = prefix
-                if self._refusal is not None:  # it came before the line above
+                if self._refusal is not refusal:  # it came before the line above
                     self.prefix = None
             return prefix
 
-    def _check_open(self) -> None:
-        """Called right after a token was entered: raises the refusal of the inbox if it came before that."""
-        if self.prefix is None and self._refusal is not None:
+    def _check_open(self, call: Call) -> None:
+        """Called right after a token was entered: raises the refusal of its inbox if it came before that. Another
+        inbox may be open by now."""
+        if call.prefix is not self.prefix and self._refusal is not None:
             raise self._refusal()
 
     def refuse(self, make: Callable[[], BaseException]) -> None:
-        """The server does not permit the inbox: all waiting requests are told, and the next request makes a new one."""
+        """The server does not permit the inbox: all waiting requests end, and the next request opens another inbox."""
         # Without the lock: this is the reader, and the holder of the lock may be waiting for the server.
         self._refusal = make
         self.prefix = None
@@ -496,6 +522,8 @@ class Requests(ReplySink):
             token = message.raw_subject[self._cut :]
             call = under_way.get(token) or self._rewritten(message)
             if call is None or not call.take(token, message):
+                if call is None and self.further:
+                    self._deliver_further(message)
                 continue
             self.answers += 1
             if call.answered:
@@ -515,9 +543,14 @@ class Requests(ReplySink):
         open_ = [call for call in list(self.waiting.values()) if not call.answered]
         return open_[0] if len(open_) == 1 and open_[0].__class__ is not EachCall else None
 
+    def _deliver_further(self, message: Msg) -> None:
+        ticket = self.further.get(message.raw_subject)
+        if ticket is not None:
+            put_further(ticket, message)
+
     def all_served(self) -> bool:
         """Nobody waits but the request that was answered last, and may not have noticed yet."""
-        return all(call.token == self._served or call.goes_on for call in list(self.waiting.values()))
+        return all(call.token == self._served for call in list(self.waiting.values()))
 
     def under_way(self) -> list[bytes]:
         """The tokens of the requests that have no answer yet."""
@@ -540,6 +573,19 @@ class Requests(ReplySink):
         for call in list(self.waiting.values()):
             if subject is None or call.subject == subject:
                 call.ticket.put(make())
+        for ticket in list(self.further.values()) if subject is None else ():
+            ticket.put(make())
+
+
+def _next(call: Call, timeout: float | None) -> Msg | None:
+    """A later reply of a call for many; None when none came in time."""
+    try:
+        message: Any = waiting.get(call.ticket, timeout)
+    except queue.Empty:
+        return None
+    if message.__class__ is not Msg:
+        raise message
+    return message
 
 
 def _not_on_reader(what: str) -> None:
@@ -556,13 +602,9 @@ def _unsent_by_loss(ended: BaseException) -> bool:
     return isinstance(ended, errors.ConnectionLost) and not ended.sent
 
 
-def _unanswered(subject: str, deadline: Deadline, every: float | None) -> errors.RequestTimeout:
+def _unanswered(subject: str, deadline: Deadline, every: float | None, sent: bool) -> errors.RequestTimeout:
+    if not sent:
+        text = f"the server takes no data: the request to {subject!r} could not be sent in its time of"
+        return errors.RequestTimeout(f"{text} {deadline.seconds} s", sent=False)
     asked = "" if every is None else f", asked every {every:g} s"
     return errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s{asked}")
-
-
-def _unsent(subject: str, deadline: Deadline) -> errors.RequestTimeout:
-    return errors.RequestTimeout(
-        f"the server takes no data: the request to {subject!r} could not be sent in its time of {deadline.seconds} s",
-        sent=False,
-    )

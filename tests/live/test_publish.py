@@ -262,3 +262,16 @@ def test_sixty_four_threads(js: JetStream) -> None:
         thread.join(30)
     assert not problems
     assert js.stream("S").info().state.messages == 64 * 20
+
+
+def test_a_service_that_answers_a_publish_leaves_nothing_behind(js: JetStream, server: NatsServer) -> None:
+    """Each such call stayed in the table, and the connection never lent its reading again."""
+    with jsclient.connect(server.url) as other:
+        other.subscribe("plain.service", lambda message: message.respond(b'{"error":"text"}'))
+        other.flush()
+        requests = engine_of(js.nc).requests
+        for _ in range(3):
+            with pytest.raises(errors.InvalidPubAck):
+                js.publish("plain.service", b"x")
+            assert not requests.waiting
+            assert not requests.further

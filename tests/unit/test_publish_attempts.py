@@ -61,6 +61,7 @@ def test_garbage_is_no_ack(garbage: bytes) -> None:
 def test_only_a_refusal_may_be_followed_by_another_answer() -> None:
     assert may_go_on(b'{"error":{"code":400}}')
     assert not may_go_on(b'{"stream":"S","seq":1}')
+    assert not may_go_on(b'{"error":"of a plain service"}')
 
 
 @pytest.mark.parametrize("payload", [b"text", "text", bytearray(b"text"), memoryview(b"text")])

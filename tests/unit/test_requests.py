@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jsclient import Connection, ConnectOptions, errors, protocol
-from jsclient._connection.requests import Call, EachCall, ManyCall, Requests
+from jsclient import Connection, ConnectOptions, errors, nuid, protocol
+from jsclient._connection.encoding import Encoder
+from jsclient._connection.requests import MOST_FURTHER, Call, EachCall, ManyCall, Requests
 from jsclient._connection.session import MAX_PONGS
 from jsclient._connection.wake_chain import WakeChain
 from jsclient.connection import engine_of
+from jsclient.durations import Deadline
 from jsclient.message import Msg
+from jsclient.protocol.frames import reply_of
 
 
 class Box:
+    """An outbox that hands each frame to the next function in `line`, which may raise."""
+
     ticking = True
+    offline = False
     frames = ()
+
+    def __init__(self) -> None:
+        self.line: list[Callable[[bytes], object]] = []
+        self.withdrawals = 0
+
+    def post_now(self, frame: bytes, deadline: Any) -> None:
+        self.line.pop(0)(frame)
+
+    def withdraw(self, frame: bytes) -> bool:
+        self.withdrawals += 1
+        return False
 
 
 def requests(subscribed: list[str] | None = None) -> Requests:
@@ -29,14 +47,41 @@ def requests(subscribed: list[str] | None = None) -> Requests:
         (subscribed if subscribed is not None else []).append(subject)
         return SimpleNamespace(sid=b"1")
 
+    box: Any = Box()
+    recalls: list[None] = []
     engine: Any = SimpleNamespace(
         options=ConnectOptions(),
-        outbox=SimpleNamespace(post_now=None),
-        encoder=SimpleNamespace(encode=None),
-        wake_chain=WakeChain(Box(), lambda: None),  # type: ignore[arg-type]
+        outbox=box,
+        encoder=Encoder(lambda: ""),
+        wake_chain=WakeChain(box, lambda: None),
         open_sink=open_sink,
+        draining=False,
+        messages_out=0,
+        connection=None,
+        check_usable=lambda: None,
+        lent_reading=lambda: None,
+        session=SimpleNamespace(link=None, state=None, recall_reader=lambda: recalls.append(None), recalls=recalls),
     )
     return Requests(engine)
+
+
+def line_of(made: Requests) -> list[Callable[[bytes], object]]:
+    box: Any = made._outbox
+    return box.line  # type: ignore[no-any-return]
+
+
+def answers(made: Requests, payload: bytes = b"ok") -> Callable[[bytes], object]:
+    """A responder that replies at once."""
+    return lambda frame: made.deliver([reply(reply_of(frame), payload)], 0)
+
+
+def silent(frame: bytes) -> None:
+    """Nobody replies."""
+
+
+def lost(frame: bytes) -> None:
+    """The link has gone before the frame was queued."""
+    raise errors.ConnectionLost("gone", sent=False)
 
 
 def begin(made: Requests, subject: str, kind: Any = Call) -> Any:
@@ -174,3 +219,109 @@ def test_what_waits_for_one_answer_is_under_way() -> None:
     made.deliver([reply(many.reply, b"1")], 0)
     assert made.under_way() == [one.token]
     assert not made.all_served()
+
+
+# --- further replies ------------------------------------------------------------------------------------
+
+
+def test_answered_requests_that_may_go_on_are_bounded_and_do_not_wait() -> None:
+    """The connection lends its reading although they are never forgotten, and their payloads are not kept."""
+    made = requests()
+    for number in range(2 * MOST_FURTHER):
+        line_of(made).append(answers(made, b"%d" % number))
+        first = made.request("s", bytes(1000), timeout=5, may_go_on=lambda _: True)
+    assert not made.waiting
+    assert made.all_served()
+    assert len(made.further) == MOST_FURTHER
+    made.deliver([reply(first.raw_subject, b"second")], 0)
+    late = made.later_reply(first, 5)
+    assert late is not None
+    assert late.data == b"second"
+    made.fail(lambda: errors.ConnectionLost("gone"))
+    with pytest.raises(errors.ConnectionLost, match="gone"):
+        made.later_reply(first, 5)
+    made.forget_reply(first)
+    with pytest.raises(errors.ConnectionLost, match="not heard"):
+        made.later_reply(first, 5)
+
+
+def test_a_reply_that_an_import_rewrote_is_forgotten_too() -> None:
+    made = requests()
+    line_of(made).append(lambda _: made.deliver([reply(b"imported.subject", b"1")], 0))
+    first = made.request("s", timeout=5, may_go_on=lambda _: True)
+    made.deliver([reply(b"imported.subject", b"2")], 0)
+    late = made.later_reply(first, 5)
+    assert late is not None
+    assert late.data == b"2"
+    made.forget_reply(first)
+    assert not made.further
+    assert not made.waiting
+
+
+# --- losses and refusals on the way ---------------------------------------------------------------------
+
+
+def test_a_request_for_many_that_was_not_sent_waits_for_the_next_link() -> None:
+    made = requests()
+    line_of(made).extend([lost, lost, answers(made)])
+    assert [message.data for message in made.request_many("s", timeout=5, max_messages=1)] == [b"ok"]
+    assert made._engine.messages_out == 1
+    assert not made.waiting
+
+
+def test_each_copy_of_a_repeated_request_that_left_is_counted() -> None:
+    made = requests()
+    line_of(made).extend([silent, lost, answers(made)])
+    assert made.request("s", timeout=30, every=0.01).data == b"ok"
+    assert made._engine.messages_out == 2
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_request_without_a_reply_is_withdrawn_once(many: bool) -> None:
+    made = requests()
+    line_of(made).append(silent)
+    if many:
+        assert not list(made.request_many("s", timeout=0.01))
+    else:
+        with pytest.raises(errors.RequestTimeout):
+            made.request("s", timeout=0.01)
+    box: Any = made._outbox
+    assert box.withdrawals == 1
+
+
+@pytest.mark.parametrize("kind", ["one", "many", "each"])
+def test_a_second_inbox_does_not_hide_that_the_first_was_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal comes before the token is entered, and another thread opens the next inbox just then."""
+    made = requests()
+    made._open_inbox()
+    new_token = nuid.new_token
+
+    def refused() -> bytes:
+        monkeypatch.setattr(nuid, "new_token", new_token)
+        made.refuse(lambda: errors.PermissionViolation("no inbox"))
+        made._open_inbox()
+        return new_token()
+
+    monkeypatch.setattr(nuid, "new_token", refused)
+    line_of(made).append(silent)
+    calls: dict[str, Callable[[], object]] = {
+        "one": lambda: made.request("s", timeout=0.1),
+        "many": lambda: list(made.request_many("s", timeout=0.1)),
+        "each": lambda: made.request_each([b"s"], b"", Deadline(0.1)),
+    }
+    with pytest.raises(errors.PermissionViolation, match="no inbox"):
+        calls[kind]()
+    assert not made.waiting
+
+
+def test_requests_to_many_that_end_recall_the_reader_for_others() -> None:
+    """Another thread counts on it, and this one may have the right to read."""
+    made = requests()
+    recalls: Any = made._engine.session
+    line_of(made).extend([silent, silent])
+    made.request_each([b"a", b"b"], b"", Deadline(0.01))
+    assert not recalls.recalls
+    other = begin(made, "s")
+    made.request_each([b"a", b"b"], b"", Deadline(0.01))
+    assert len(recalls.recalls) == 1
+    assert made.waiting == {other.token: other}

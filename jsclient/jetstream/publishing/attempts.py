@@ -126,7 +126,7 @@ def check_retries(attempts: int | None, wait: float | dt.timedelta) -> None:
 
 def may_go_on(payload: bytes) -> bool:
     """True if another answer to a publish may follow this one: it is a refusal, by a server that leads no more."""
-    return payload.startswith(b'{"error"')
+    return payload.startswith(b'{"error"') and isinstance(reply_error(payload), ApiError)
 
 
 def decode_ack(payload: bytes) -> PubAck:
