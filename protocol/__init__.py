@@ -1,7 +1,7 @@
 """The NATS wire format: bytes <-> events. No socket, thread or clock anywhere in this package."""
 
-from jsclient.protocol.columns import Acks, Columns, complete_frames, parse_columns
-from jsclient.protocol.errors import (
+from .columns import Acks, Columns, complete_frames, parse_columns
+from .errors import (
     InvalidArgument,
     InvalidHeader,
     InvalidInfo,
@@ -12,8 +12,8 @@ from jsclient.protocol.errors import (
     ProtocolError,
     SubjectError,
 )
-from jsclient.protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
-from jsclient.protocol.frames import (
+from .events import Err, Event, Info, Msg, Ok, Ping, Pong
+from .frames import (
     PING,
     PONG,
     Frame,
@@ -26,10 +26,10 @@ from jsclient.protocol.frames import (
     sub,
     unsub,
 )
-from jsclient.protocol.headers import Headers, Status
-from jsclient.protocol.info import ConnectInfo, ServerInfo, parse_version
-from jsclient.protocol.parser import Parser
-from jsclient.protocol.subjects import check_filter, check_name, check_queue, check_subject, has_wildcard, matches
+from .headers import Headers, Status
+from .info import ConnectInfo, ServerInfo, parse_version
+from .parser import Parser
+from .subjects import check_filter, check_name, check_queue, check_subject, has_wildcard, matches
 
 __all__ = [
     "PING",

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jsclient.protocol.errors import BAD_JSON, ProtocolError, shorten
-from jsclient.protocol.parser import MAX_CONTROL_LINE
+from .errors import BAD_JSON, ProtocolError, shorten
+from .parser import MAX_CONTROL_LINE
 
 _SIZE_DIGITS = 10
 _KNOWN_SIZES = 4096

@@ -11,8 +11,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from jsclient.protocol.headers import Headers, Status, decode_status
-from jsclient.protocol.info import ServerInfo, decode_info
+from .headers import Headers, Status, decode_status
+from .info import ServerInfo, decode_info
 
 
 class Msg(msgspec.Struct, gc=False):

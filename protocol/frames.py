@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from jsclient.protocol.errors import LineTooLong, shorten
-from jsclient.protocol.info import ConnectInfo
+from .errors import LineTooLong, shorten
+from .info import ConnectInfo
 
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import NamedTuple, TypeVar, overload
 
-from jsclient.protocol.errors import InvalidHeader, MalformedHeaders, shorten
+from .errors import InvalidHeader, MalformedHeaders, shorten
 
 D = TypeVar("D")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from jsclient.protocol.errors import InvalidInfo, shorten
+from .errors import InvalidInfo, shorten
 
 _SECRETS = frozenset(("user", "password", "auth_token", "jwt", "sig", "nkey"))
 _VERSION = re.compile(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?")

@@ -11,8 +11,8 @@ import re
 from collections.abc import Container
 from typing import Generic, NoReturn, TypeVar
 
-from jsclient.protocol.errors import LimitExceeded, ProtocolError, shorten
-from jsclient.protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
+from .errors import LimitExceeded, ProtocolError, shorten
+from .events import Err, Event, Info, Msg, Ok, Ping, Pong
 
 MAX_PAYLOAD = 64 * 1024 * 1024  # The largest max_payload that a server accepts in its configuration.
 # A legal 4,004-byte subject with long stream and consumer names comes back as a 4,450-byte line. The 4,096 bytes of the

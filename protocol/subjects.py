@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from jsclient.protocol.errors import NamingError, SubjectError
+from .errors import NamingError, SubjectError
 
 # Control characters (C0, DEL and C1 with U+0085) and the blank end a token for the server or for a reader of logs.
 _TOKEN = r"[^\x00-\x20\x7f-\x9f.]+"
