@@ -11,26 +11,22 @@ import attrs
 from jsclient import hints
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
-    ApiError,
     BatchClosed,
     BatchRefused,
     BatchTooLarge,
     ConfigError,
     KeyExists,
     MessageTtlRefused,
-    NatsConnectionError,
-    NoResponders,
     NoStreamForSubject,
     NotStored,
     RevisionMismatch,
-    TimedOut,
     WrongLastSequence,
 )
-from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT, readable
+from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.publishing.atomic_batch import MAX_MESSAGES, AtomicBatch
+from jsclient.keyvalue import conditional, missing
 from jsclient.keyvalue import headers as entry_headers
-from jsclient.keyvalue import missing
-from jsclient.keyvalue.entry import OPERATION_HEADER, Operation, operation_of
+from jsclient.keyvalue.entry import OPERATION_HEADER, PURGE_HEADERS, Operation, operation_of
 from jsclient.keyvalue.keys import check_key
 from jsclient.message import HeadersLike, Payload
 
@@ -48,11 +44,7 @@ ATTEMPTS: Final = 5
 DISABLED: Final = 10174
 """The server's code for a stream without `allow_atomic`."""
 
-UNREAD: Final = (TimedOut, NatsConnectionError, NoResponders, ApiError)
-"""Errors of the look at a key after a refusal."""
-
 _DELETE: Final = {OPERATION_HEADER: "DEL"}
-_PURGE: Final = {OPERATION_HEADER: "PURGE", ROLLUP: ROLLUP_SUBJECT}
 
 
 @attrs.define
@@ -156,7 +148,7 @@ class KeyValueBatch(Generic[V]):
     def purge(self, key: str, *, revision: int | None = None, ttl: float | dt.timedelta | None = None) -> None:
         """Remove all revisions and leave a marker. `revision`: only if the key is still at this one. `ttl` is the
         seconds after which the marker is removed. See KeyValue.purge."""
-        self._add(key, b"", _PURGE, revision, ttl)
+        self._add(key, b"", PURGE_HEADERS, revision, ttl)
 
     def _add(
         self,
@@ -276,8 +268,8 @@ class KeyValueBatch(Generic[V]):
     def _last(self, change: Change, error: WrongLastSequence, deadline: Deadline) -> RawStreamMsg | None:
         kv = self._kv
         try:
-            return kv._last_message(change.stored, deadline)
-        except UNREAD as unread:
+            return conditional.last_message(kv, change.stored, deadline)
+        except conditional.UNREAD as unread:
             raise NotStored(
                 "a key of the batch is at another revision than the batch expects; the client could not read in time "
                 f"which one ({unread}). Nothing of the batch is stored. Read the keys again."

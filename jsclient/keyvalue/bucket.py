@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
@@ -15,40 +14,34 @@ from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, check_timeout, plain_or_none, resolve
 from jsclient.errors import (
-    ApiError,
     BadResponse,
     ConfigError,
     ConnectionLost,
     KeyDeleted,
-    KeyExists,
     KeyNotFound,
     MessageNotFound,
     MessageTtlRefused,
-    NatsConnectionError,
     NoResponders,
     NoStreamForSubject,
-    NotStored,
     RequestTimeout,
-    RevisionMismatch,
     StreamNotFound,
-    TimedOut,
     WrongLastSequence,
 )
 from jsclient.jetstream import JetStream, StreamInfo, StreamSource
-from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT, readable
+from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
+from jsclient.keyvalue import conditional, many, missing, purging
 from jsclient.keyvalue import headers as entry_headers
-from jsclient.keyvalue import many, missing
 from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
     OPERATION_HEADER,
+    PURGE_HEADERS,
     SEQUENCE,
     KeyValueEntry,
     Operation,
-    age,
     direct_fields,
     operation_of,
 )
@@ -71,7 +64,6 @@ from jsclient.message import HeadersLike, Payload
 from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import RawStreamMsg
     from jsclient.keyvalue.encoded import EncodedKeyValue
     from jsclient.protocol import Msg
 
@@ -85,14 +77,7 @@ READ_TIMEOUT: Final = 5.0
 MARKER_AGE: Final = 1800.0
 """Seconds that `purge_deletes` leaves markers in place by default, as nats.go does (30 minutes)."""
 
-CREATE_ATTEMPTS: Final = 5
-
-UNREAD: Final = (TimedOut, NatsConnectionError, NoResponders, ApiError)
-"""Errors that prevent a refused write from reading the stored value."""
-
-PURGE_WINDOW: Final = 256
 _DEFAULT_API: Final = "$JS.API."
-_PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", ROLLUP: ROLLUP_SUBJECT}
 
 D = TypeVar("D")
 K = TypeVar("K", bound="KeyValue")
@@ -378,27 +363,7 @@ class KeyValue:
         check_key(key, self._limit)
         options = _options(ttl, headers)
         deadline, own = self._deadline(timeout), next_nuid()
-        expected = 0
-        for _ in range(CREATE_ATTEMPTS):
-            try:
-                return self._store(key, value, expected, options, own, deadline)
-            except WrongLastSequence as error:
-                refusal = error
-                try:
-                    last = self._last_message(key, deadline)
-                except UNREAD as unread:
-                    text = f"{key!r} was not created: bucket {self.bucket!r} refused it, because the key has a value or"
-                    raise NotStored(f"{text} had one; which could not be read in time ({unread})") from error
-                if last is not None and _is_own(last, own):
-                    return last.seq  # a server that had lost its leadership refused it, or a copy of it
-                if last is not None and operation_of(readable(last)) is Operation.PUT:
-                    raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r}", self.bucket, key) from error
-                # Deleted keys leave a marker, and the new value must follow exactly that one.
-                expected = 0 if last is None else last.seq
-        raise NotStored(
-            f"{key!r} was not created: bucket {self.bucket!r} refused it {CREATE_ATTEMPTS} times, and had no value of "
-            "it at each look: others keep writing and deleting it"
-        ) from refusal
+        return conditional.create(self, key, value, options, own, deadline)
 
     @arguments
     def update(
@@ -423,7 +388,7 @@ class KeyValue:
         try:
             return self._store(key, value, revision, _options(ttl, headers), own, deadline)
         except WrongLastSequence as error:
-            return self._own_revision(key, revision, own, error, deadline)
+            return conditional.own_revision(self, key, revision, own, error, deadline)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
         """Store a delete marker. Earlier revisions stay. With `revision` only if the key is still at that one."""
@@ -442,7 +407,7 @@ class KeyValue:
         With `revision` only if the key is still at that one (RevisionMismatch). `ttl` needs nats-server 2.11 and
         a bucket with `limit_marker_ttl`.
         """
-        self._mark(key, _PURGE_HEADERS, revision, ttl, timeout)
+        self._mark(key, PURGE_HEADERS, revision, ttl, timeout)
 
     def _deadline(self, timeout: Timeout) -> Deadline:
         """The time of a write with all that belongs to it."""
@@ -494,36 +459,7 @@ class KeyValue:
         except WrongLastSequence as error:
             if revision is None:
                 raise
-            self._own_revision(key, revision, own, error, deadline)
-
-    def _own_revision(self, key: str, expected: int, own: str, error: WrongLastSequence, deadline: Deadline) -> int:
-        """The revision of our write if it is stored although the server rejected it. Otherwise it raises
-        RevisionMismatch.
-
-        After a network partition, a server that still considers itself the leader may answer as well, and first.
-        """
-        text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {expected}"
-        try:
-            last = self._last_message(key, deadline)
-        except UNREAD:
-            pass  # `publish` raises a refusal only when it is certain: this look is one more, and may fail
-        else:
-            if last is not None and _is_own(last, own):
-                return last.seq
-            if expected == (0 if last is None else last.seq):
-                # Seen with 2.15.1 while leaders were killed: it had another write before it that was never kept.
-                text = (
-                    f"the server refused a write of {key!r} in bucket {self.bucket!r} for revision {expected}, which "
-                    "the key still has: another write came before it and was not kept"
-                )
-        raise RevisionMismatch(text, self.bucket, key) from error
-
-    def _last_message(self, key: str, deadline: Deadline) -> RawStreamMsg | None:
-        """The last message of a key as the leader knows it. A replica or mirror may not have it yet."""
-        try:
-            return self._written.get_last_msg(self._prefix + key, direct=False, timeout=deadline.remaining())
-        except MessageNotFound:
-            return None
+            conditional.own_revision(self, key, revision, own, error, deadline)
 
     # --- many keys ----------------------------------------------------------------------------------------
 
@@ -624,21 +560,7 @@ class KeyValue:
         `timeout` bounds the whole call. By default only 5 s without a key or an ack end it.
         """
         self._check_writable()
-        patience = Patience(timeout, READ_TIMEOUT)
-        publish = self._writer.publish_async
-        futures: deque[Any] = deque()
-        count = 0
-        with missing.named(self._written_stream):
-            for key in self._keys((), patience):
-                if not self._usable(key):
-                    continue
-                futures.append(publish(self._write_prefix + key, b"", headers=_PURGE_HEADERS, msg_id=next_nuid()))
-                count += 1
-                if len(futures) >= PURGE_WINDOW:
-                    futures.popleft().result(patience.remaining())
-            for future in futures:
-                future.result(patience.remaining())
-        return count
+        return purging.purge_all(self, Patience(timeout, READ_TIMEOUT))
 
     @arguments
     def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE, *, timeout: Timeout = DEFAULT) -> int:
@@ -650,36 +572,7 @@ class KeyValue:
         5 s.
         """
         self._check_writable()
-        limit = plain_or_none(older_than)
-        if limit is None or isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
-            raise ConfigError(f"older_than must be 0 or more seconds, got {older_than!r}")
-        patience = Patience(timeout, READ_TIMEOUT)
-        with self._watch((), WatchOptions(meta_only=True), patience.remaining(), patience.deadline()) as watcher:
-            entries = watcher.initial(DEFAULT if patience.whole is None else patience.whole)
-        last = {entry.key: entry for entry in entries}  # a key that was written meanwhile appears twice
-        now = dt.datetime.now(dt.timezone.utc)
-        removed = 0
-        for marker in last.values():
-            if marker.is_put or not self._usable(marker.key):
-                continue
-            subject = self._prefix + marker.key
-            with missing.named(self.stream_name):
-                if not limit or age(marker, now) >= limit:
-                    # Up to the marker and not further: later revisions are new values.
-                    self._stream.purge(subject=subject, seq=marker.revision + 1, timeout=patience.remaining())
-                    removed += 1
-                else:
-                    # Not `keep=1`: of two values that were stored since, it would remove the first one.
-                    self._stream.purge(subject=subject, seq=marker.revision, timeout=patience.remaining())
-        return removed
-
-    def _usable(self, key: str) -> bool:
-        """True if a stored key is valid. Another client may have published on `$KV.<bucket>.>`, and as the subject of a
-        purge that means every key."""
-        if valid_key(key) and len(key) <= self._limit:
-            return True
-        log.warning("bucket %s holds an entry that is left alone: %s", self.bucket, refuse_key(key, self._limit))
-        return False
+        return purging.purge_deletes(self, older_than, Patience(timeout, READ_TIMEOUT))
 
     def status(self, *, timeout: Timeout = DEFAULT) -> KeyValueStatus:
         """The bucket's configuration and state. Raises BucketNotFound if it is gone."""
@@ -697,10 +590,6 @@ def _options(ttl: float | dt.timedelta | None, headers: HeadersLike | None) -> d
     """Options of the publish that stores a value."""
     given = {"ttl": ttl, "headers": entry_headers.to_store(headers)}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _is_own(message: RawStreamMsg, own: str) -> bool:
-    return readable(message).get(MSG_ID) == own
 
 
 hints.given(KeyValue)

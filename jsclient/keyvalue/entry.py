@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jsclient.protocol import Msg
 
 OPERATION_HEADER: Final = "KV-Operation"
+PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", names.ROLLUP: names.ROLLUP_SUBJECT}
 
 OPERATION_BYTES: Final = OPERATION_HEADER.encode()
 MARKER_BYTES: Final = names.MARKER_REASON.encode()

@@ -12,7 +12,7 @@ import pytest
 import jsclient
 from jsclient import errors, keyvalue, services
 from jsclient.jetstream import JetStream, PubAck
-from jsclient.keyvalue import KeyValue, KeyValueConfig
+from jsclient.keyvalue import KeyValue, KeyValueConfig, conditional
 from jsclient.testing import NatsServer, Proxy
 
 
@@ -89,14 +89,16 @@ def test_a_refusal_for_what_is_not_there_says_nothing_false(kv: KeyValue) -> Non
     assert kv.get("a").value == b"1"
 
 
-def test_a_write_that_was_refused_stays_refused_when_the_time_is_up(kv: KeyValue) -> None:
+def test_a_write_that_was_refused_stays_refused_when_the_time_is_up(
+    kv: KeyValue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is there is looked at after a refusal; when that takes too long, the refusal is the outcome all the same."""
     kv.put("a", b"1")
 
-    def late(key: str, deadline: Any) -> Any:
+    def late(kv: KeyValue, key: str, deadline: Any) -> Any:
         raise errors.RequestTimeout("no time was left to ask: this was not sent", sent=False)
 
-    kv._last_message = late  # type: ignore[method-assign]
+    monkeypatch.setattr(conditional, "last_message", late)
     with pytest.raises(errors.NotStored):
         kv.create("a", b"2")
     with pytest.raises(errors.RevisionMismatch):
