@@ -19,7 +19,7 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer
 
 from .conftest import Js, mode_works
-from .test_journal import Crash, Sink, cut, pass_the_window, record_batches
+from .journal_rig import Crash, Sink, cut, pass_the_window, record_batches
 from .test_mends import requests_to
 
 

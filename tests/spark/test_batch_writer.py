@@ -14,7 +14,7 @@ from jsclient.spark import JetStreamSparkError, batch_writer, publish_partition
 from jsclient.testing import NatsServer, wait_until
 
 from .conftest import Js
-from .test_journal import pass_the_window
+from .journal_rig import pass_the_window
 
 
 def subjects(js: Js, name: str) -> list[tuple[str, bytes]]:

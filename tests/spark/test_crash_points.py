@@ -16,7 +16,7 @@ from jsclient.keyvalue import KeyValue
 from jsclient.testing import NatsServer
 
 from .conftest import Js, mode_works
-from .test_journal import Crash, Sink, cut, pass_the_window
+from .journal_rig import Crash, Sink, cut, pass_the_window
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -18,7 +18,7 @@ from jsclient.spark import writer as writing
 from jsclient.testing import NatsServer
 
 from .conftest import Js
-from .test_journal import Crash, Sink, cut, pass_the_window
+from .journal_rig import Crash, Sink, cut, pass_the_window
 from .test_without_jvm import batches
 
 

@@ -19,8 +19,8 @@ from jsclient.spark import close_idle
 from jsclient.testing import Cluster, NatsServer, wait_until
 
 from .conftest import Js, Pipeline, mode_works, refused_before
+from .journal_rig import History, Sink, pass_the_window
 from .test_faults import when_stored
-from .test_journal import History, Sink, pass_the_window
 from .test_many_streams import query_of, run
 from .test_proofs import planned_end
 from .test_without_jvm import at, batches, read, reader, writer
