@@ -1,108 +1,40 @@
-"""Reading: the reader and borrowers take turns; neither Ctrl-C nor a signal handler loses or doubles anything."""
+"""Reading: the reader and borrowers take turns."""
 
 from __future__ import annotations
 
 import errno
-import linecache
-import os
 import queue
 import socket
-import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from tests.reading_rig import (
+    EXPECTED,
+    PREFIX,
+    REPLY,
+    FakeInbox,
+    FakeStream,
+    asked,
+    finish,
+    lent,
+    message,
+    read_replies,
+    read_reply,
+    read_rest,
+    replies_of,
+    reply,
+)
 
 from jsclient import protocol, waiting
 from jsclient._connection import reading as module
 from jsclient._connection import reading as taking
-from jsclient._connection.mailbox import Mailbox
 from jsclient._connection.reading import Reading
-from jsclient._connection.requests import EachCall
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.message import Msg
-from jsclient.protocol import parser as parsing
 from jsclient.protocol.parser import only_message
 from jsclient.testing import wait_until
-
-REPLY = b"_INBOX.secret.7"
-
-
-class FakeStream:
-    """A stream of chunks that are given beforehand; b"" is its end, None an error."""
-
-    can_take = True
-
-    def __init__(self, *chunks: bytes | None) -> None:
-        self.chunks = deque(chunks)
-
-    def new_poller(self) -> Any:
-        return self
-
-    def poll(self, timeout: float) -> bool:
-        return bool(self.chunks)
-
-    def take(self, permit: list[int]) -> Iterable[bytes]:
-        # As the real one: in calls into C, and only with a permit.
-        if self.chunks and self.chunks[0] is None:
-            self.chunks.popleft()
-            return map(os.read, (-1,), permit)
-        return map(next_chunk, permit, (self.chunks,))
-
-
-def next_chunk(size: int, chunks: deque[Any]) -> bytes:
-    return chunks.popleft()  # type: ignore[no-any-return]
-
-
-class FakeInbox:
-    def __init__(self, sid: bytes = b"1") -> None:
-        self.sid = sid
-        self.mailbox = Mailbox()
-        self.received = 0
-
-
-def message(number: int, subject: bytes = b"s", sid: bytes = b"1") -> bytes:
-    payload = b"%d" % number
-    return b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(payload), payload)
-
-
-def lent(*chunks: Any) -> Reading:
-    """As a borrower finds it while the reader is parked; the lock is this thread's only through a turn."""
-    made = Reading(FakeStream(*chunks), protocol.Parser(message=Msg))  # type: ignore[arg-type]
-    made.lock.acquire()
-    made.lend()
-    return made
-
-
-def read_reply(made: Reading, ticket: Any = None, seconds: float = 1.0) -> Msg | None:
-    return taking.read_reply(made, b"1", REPLY, ticket or waiting.Ticket(), Deadline(seconds))
-
-
-def finish(made: Reading, inbox: Any) -> list[bytes]:
-    """The reader (another thread) comes back and handles all that is left; the payloads of the mailbox, in order."""
-    failures: list[Exception] = []
-
-    def read() -> None:
-        made.take_back()
-        stream: Any = made._stream
-        try:
-            while made.left or stream.chunks:
-                chunk = made.left.popleft() if made.left else stream.chunks.popleft()
-                events = made.parser.feed(chunk)
-                inbox.mailbox.items.extend(event for event in events if event.sid == inbox.sid)
-        except Exception as error:
-            failures.append(error)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    reader.join()
-    if failures:
-        raise failures[0]
-    return [item.data for item in inbox.mailbox.items]
-
 
 # --- a reply --------------------------------------------------------------------------------------------
 
@@ -239,35 +171,6 @@ def test_the_reader_parks_as_long_as_somebody_borrows(monkeypatch: pytest.Monkey
 
 # --- replies to many requests -----------------------------------------------------------------------------
 
-PREFIX = b"_INBOX.secret."
-
-
-def reply(number: int, payload: int | None = None) -> bytes:
-    return message(number if payload is None else payload, PREFIX + b"%d" % number)
-
-
-def asked() -> EachCall:
-    call = EachCall(PREFIX, 20)
-    call.numbers = {b"%d" % number: number for number in range(20)}
-    return call
-
-
-def replies_of(call: EachCall) -> list[bytes]:
-    return [call.replies[number].data for number in sorted(call.replies)]
-
-
-def read_replies(made: Reading, call: EachCall) -> Msg | None:
-    return taking.read_replies(made, b"1", call, Deadline(1))
-
-
-def read_rest(made: Reading, call: EachCall) -> list[bytes]:
-    """The reader comes back; what it has then brought, and to whom it is all the same."""
-    brought = finish(made, inbox := FakeInbox())
-    for item in inbox.mailbox.items:
-        if item.raw_subject.startswith(PREFIX):
-            call.take(item.raw_subject[len(PREFIX) :], item)
-    return brought
-
 
 def test_replies_to_many_requests_are_the_borrowers_whatever_the_chunking() -> None:
     wire = b"".join(map(reply, reversed(range(20))))
@@ -382,200 +285,6 @@ def test_what_does_not_complete_a_frame_brings_no_event() -> None:
                 assert not begun.copy().feed(wire[start:end]) or wire[start : start + 1] == b"\n"
 
 
-# --- whatever strikes in between ------------------------------------------------------------------------
-
-struck_at: list[Any] = []
-FILES = (module.__file__, taking.__file__, parsing.__file__)
-
-
-def struck(number: int, strike: Callable[[], None], call: Callable[[], Any]) -> bool:
-    """Run `call`, and `strike` on top of it at its `number`-th line in our files; False when there are fewer.
-
-    Not at a line that is only `try:`; there no Python lets a signal in, or no `finally` could be relied on.
-    """
-    left, done = number, False
-
-    def local(frame: Any, event: str, arg: Any) -> Any:
-        nonlocal left, done
-        if (
-            event == "line"
-            and not done
-            and linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() != "try:"
-        ):
-            left -= 1
-            if left == 0:
-                done = True
-                struck_at[:] = [frame.f_code.co_filename, frame.f_lineno]
-                strike()
-        return local
-
-    def enter(frame: Any, event: str, arg: Any) -> Any:
-        return local if frame.f_code.co_filename in FILES and not done else None
-
-    previous = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        call()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(previous)
-    return done
-
-
-def ctrl_c() -> None:
-    sys.settrace(None)
-    raise KeyboardInterrupt
-
-
-CHUNKS = [
-    b"".join(map(message, range(12))) + b"MSG s 1 2",
-    b"\r\n12\r\n" + b"MSG s",
-    b" 1 2\r\n13\r\n" + b"".join(map(message, range(14, 20))),
-]
-EXPECTED = [b"%d" % number for number in range(20)]
-REPLIES = [
-    b"".join(map(reply, range(12))) + b"MSG _INBOX.sec",
-    b"ret.12 1 2\r\n12\r\n" + b"".join(map(reply, range(13, 17))),
-    b"".join(map(message, range(17, 20))),  # for somebody else
-]
-
-
-@pytest.mark.parametrize("before", [0, 1, 2])
-def test_ctrl_c_at_any_line_loses_and_doubles_no_message(before: int) -> None:
-    number = 1
-    while True:
-        made, inbox = lent(*CHUNKS), FakeInbox()
-        for _ in range(before):  # in the middle of a frame
-            inbox_items = inbox.mailbox.items
-            taken = list(inbox_items)
-            inbox_items.clear()
-            taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
-            inbox_items.extendleft(reversed(taken))
-        here = list(inbox.mailbox.items)
-        inbox.mailbox.items.clear()
-        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
-        assert not made.lock._is_owned(), struck_at
-        assert [item.data for item in here] + finish(made, inbox) == EXPECTED, number
-        if not more:
-            break
-        number += 1
-    assert number > 50
-
-
-def test_ctrl_c_at_any_line_of_a_wait_for_a_reply_leaves_the_right_with_the_reader() -> None:
-    number = 1
-    while True:
-        made = lent(message(1, REPLY), message(2))
-        more = struck(number, ctrl_c, lambda: read_reply(made))  # noqa: B023
-        assert not made.lock._is_owned(), struck_at
-        assert not made.seat._is_owned(), struck_at
-        assert finish(made, FakeInbox())[-1:] == [b"2"], number
-        if not more:
-            break
-        number += 1
-    assert number > 20
-
-
-def test_ctrl_c_at_any_line_among_many_replies_leaves_the_rest_to_the_reader() -> None:
-    """In order, and from the right byte on. The call has ended, and nobody wants its own replies."""
-    number = 1
-    while True:
-        made, call = lent(*REPLIES), asked()
-        more = struck(number, ctrl_c, lambda: read_replies(made, call))  # noqa: B023
-        assert not made.lock._is_owned(), struck_at
-        assert not made.seat._is_owned(), struck_at
-        taken = made.messages_in
-        brought = finish(made, FakeInbox())
-        assert brought in (EXPECTED[taken:], EXPECTED[12:], EXPECTED[17:]), struck_at
-        if not more:
-            break
-        number += 1
-    assert number > 40
-
-
-def test_a_signal_handler_at_any_line_among_many_replies_may_wait_for_something_itself() -> None:
-    number = 1
-    while True:
-        made, call = lent(*REPLIES), asked()
-        brought: list[bytes] = []
-
-        def handler() -> None:
-            previous = sys.gettrace()
-            sys.settrace(None)
-            if made.seat._is_owned():  # noqa: B023
-                assert read_replies(made, call) is None  # noqa: B023
-                assert not made.lock._is_owned()  # noqa: B023
-                brought.extend(read_rest(made, call))  # noqa: B023
-            sys.settrace(previous)
-
-        more = struck(number, handler, lambda: read_replies(made, call))  # noqa: B023
-        brought = brought or read_rest(made, call)
-        assert replies_of(call) == EXPECTED[:17], struck_at
-        assert brought[-3:] == EXPECTED[17:], struck_at
-        if not more:
-            break
-        number += 1
-    assert number > 40
-
-
-@pytest.mark.parametrize("kind", ["reply", "messages"])
-def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -> None:
-    """It ends the turn beneath it: the reader goes on where that was, and the wait beneath finds its permit gone."""
-    number = 1
-    while True:
-        made, inbox = lent(*CHUNKS), FakeInbox()
-        reader: list[bytes] = []
-
-        def handler() -> None:
-            previous = sys.gettrace()
-            sys.settrace(None)
-            if made.seat._is_owned():  # noqa: B023
-                assert read_reply(made) is None  # noqa: B023
-                assert not made.lock._is_owned()  # noqa: B023
-                reader.extend(finish(made, inbox))  # noqa: B023
-            sys.settrace(previous)
-
-        if kind == "reply":
-            more = struck(number, handler, lambda: read_reply(made))  # noqa: B023
-        else:
-            more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
-        if reader:
-            assert not made.lock._is_owned(), struck_at
-            assert [item.data for item in inbox.mailbox.items] == reader, number
-            assert reader == EXPECTED, number
-        else:
-            assert finish(made, inbox) == EXPECTED, number
-        if not more:
-            break
-        number += 1
-    assert number > 20
-
-
-def test_a_borrower_who_does_not_look_any_more_loses_his_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler runs on top of the borrower for long, at any line, and waits for what only the reader brings."""
-    monkeypatch.setattr(module, "PATIENCE", 0.001)
-    number = 1
-    while True:
-        made, inbox = lent(*CHUNKS), FakeInbox()
-        reader: list[bytes] = []
-
-        def handler() -> None:
-            previous = sys.gettrace()
-            sys.settrace(None)
-            reader.extend(finish(made, inbox))  # noqa: B023
-            sys.settrace(previous)
-
-        more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
-        if not more:
-            break
-        assert not made.lock._is_owned(), struck_at
-        assert [item.data for item in inbox.mailbox.items] == reader == EXPECTED, struck_at
-        assert not made.seat._is_owned(), struck_at
-        number += 1
-    assert number > 50
-
-
 def test_a_borrower_that_is_slow_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is within a call, or its machine is busy: to end its turn then would lose the order of bytes, and the link."""
     monkeypatch.setattr(module, "PATIENCE", 0.001)
@@ -617,54 +326,6 @@ def test_a_socket_that_reads_in_python_code_is_never_lent() -> None:
             transport = TcpTransport(kind(fileno=ours.detach()))
             assert transport.can_take is expected
             transport.close()
-
-
-class OfAHandler(TimeoutError, IndexError, RuntimeError):
-    """What `signal.alarm` idioms raise."""
-
-
-@pytest.mark.parametrize("kind", ["reply", "replies", "messages"])
-def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
-    number = 1
-    while True:
-        made, inbox, raised = lent(*(REPLIES if kind == "replies" else CHUNKS)), FakeInbox(), False
-
-        def handler() -> None:
-            sys.settrace(None)
-            raise OfAHandler
-
-        def call() -> None:
-            nonlocal raised
-            try:
-                if kind == "reply":
-                    read_reply(made)  # noqa: B023
-                elif kind == "replies":
-                    read_replies(made, asked())  # noqa: B023
-                else:
-                    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type] # noqa: B023
-            except OfAHandler:
-                raised = True
-
-        if not struck(number, handler, call):
-            break
-        assert raised, struck_at
-        assert finish(made, inbox) in ((EXPECTED, EXPECTED[12:], EXPECTED[17:]) if kind == "replies" else (EXPECTED,))
-        number += 1
-    assert number > 20
-
-
-def test_ctrl_c_wakes_all_the_same_who_shares_the_mailbox() -> None:
-    number = 1
-    while True:
-        made, inbox = lent(*CHUNKS), FakeInbox()
-        ticket: waiting.Ticket[Any] = waiting.Ticket()
-        inbox.mailbox._waiters.append(ticket)
-        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
-        assert not (inbox.mailbox.items and ticket.empty()), struck_at
-        if not more:
-            break
-        number += 1
-    assert number > 50
 
 
 def test_who_has_been_served_does_not_wait() -> None:
