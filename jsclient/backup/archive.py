@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from jsclient.backup.errors import BackupCorrupt
+from jsclient.message import headers_of
 from jsclient.protocol import Headers
 from jsclient.protocol.errors import BAD_JSON
 
@@ -48,7 +49,7 @@ class Entry:
     @property
     def headers(self) -> Headers:
         """The headers of a message, empty when it has none."""
-        return Headers.decode(self.raw_headers) if self.raw_headers else Headers()
+        return headers_of(self.raw_headers or None)
 
     def json(self) -> dict[str, Any]:
         """The data of a file entry."""

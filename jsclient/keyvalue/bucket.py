@@ -272,9 +272,7 @@ class KeyValue:
         subject, revision, stamp, operation, stored = direct_fields(block, reply)
         if subject != (self._prefix + key).encode():
             self._not_found(key)
-        if not revision.isdigit():
-            self._refused(key, reply)
-        return KeyValueEntry(self.bucket, key, reply.data, int(revision), operation, 0, stamp, stored)
+        return KeyValueEntry(self.bucket, key, reply.data, revision, operation, 0, stamp, stored)
 
     def _from_leader(self, key: str, revision: int | None, deadline: Deadline) -> KeyValueEntry:
         subject = self._prefix + key

@@ -325,7 +325,8 @@ class EncodedKeyValue(KeyValue):
             yield key
 
     def __repr__(self) -> str:
-        return f"<EncodedKeyValue {self.bucket} keys={self._writing.keys!r} values={self._writing.values!r}>"
+        read_only = " read-only" if self._read_only else ""
+        return f"<EncodedKeyValue {self.bucket}{read_only} keys={self._writing.keys!r} values={self._writing.values!r}>"
 
 
 class EncodedKeyWatcher(KeyWatcher):

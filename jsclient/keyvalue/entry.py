@@ -12,6 +12,7 @@ import msgspec
 from jsclient import codecs
 from jsclient.durations import to_seconds
 from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api import stored_messages
 from jsclient.jetstream.api.model_base import parse_time
 from jsclient.keyvalue import headers
 from jsclient.protocol import Headers, MalformedHeaders
@@ -24,10 +25,7 @@ PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", names.ROLLUP: names.ROLLUP_SU
 
 OPERATION_BYTES: Final = OPERATION_HEADER.encode()
 MARKER_BYTES: Final = names.MARKER_REASON.encode()
-_STREAM_LINE: Final = f"\r\n{names.STREAM}:".encode()
-_SUBJECT: Final = names.SUBJECT.encode()
 SEQUENCE: Final = names.SEQUENCE.encode()
-_TIME_STAMP: Final = names.TIME_STAMP.encode()
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -119,28 +117,21 @@ def operation_of(stored: Any) -> Operation:
     return _OPERATIONS.get(word, Operation.PUT)
 
 
-def operation_of_message(message: Msg) -> Operation:
+def operation_of_block(block: bytes | None) -> Operation:
     """The same from a raw header block; almost all messages have none of the two headers, so look before parsing."""
-    block = message.raw_headers
     if block is None or (OPERATION_BYTES not in block and MARKER_BYTES not in block):
         return Operation.PUT
     try:
-        return operation_of(message.headers)
+        return operation_of(Headers.decode(block))
     except MalformedHeaders:  # the server itself looks for the name in the bytes
-        word = field(block, OPERATION_BYTES) or field(block, MARKER_BYTES)
+        word = _field(block, OPERATION_BYTES) or _field(block, MARKER_BYTES)
         return _OPERATIONS.get(word.decode("latin-1"), Operation.PUT)
 
 
-def field(block: bytes, name: bytes) -> bytes:
-    """The value of the last header of that name. Returns b"" if there is none.
-
-    The server puts its own headers of a direct get behind those that were stored (2.9 to 2.15), so the last is its own.
-    """
-    start = block.rfind(b"\r\n" + name + b":")
-    if start < 0:
-        return b""
-    start += len(name) + 3
-    return block[start : block.index(b"\r\n", start)].strip()
+def _field(block: bytes, name: bytes) -> bytes:
+    """The value of the last header of that name. Returns b"" if there is none."""
+    _, found, rest = block.rpartition(b"\r\n" + name + b":")
+    return rest.partition(b"\r\n")[0].strip() if found else b""
 
 
 _PLAIN: Final = re.compile(
@@ -149,19 +140,14 @@ _PLAIN: Final = re.compile(
 ).fullmatch
 
 
-def direct_fields(block: bytes, message: Msg) -> tuple[bytes, bytes, bytes, Operation, bytes | None]:
-    """Subject, sequence, time stamp, operation and stored header block in the headers of a direct get."""
+def direct_fields(block: bytes, message: Msg) -> tuple[bytes, int, bytes, Operation, bytes | None]:
+    """Subject, sequence, time stamp, operation and stored header block of a direct get. Raises BadResponse."""
     plain = _PLAIN(block)  # the message was stored without headers: 1.0 µs instead of 2.9
     if plain is not None:
         subject, sequence, stamp = plain.groups()
-        return subject, sequence, stamp, Operation.PUT, None
-    return (
-        field(block, _SUBJECT),
-        field(block, SEQUENCE),
-        field(block, _TIME_STAMP),
-        operation_of_message(message),
-        block[: block.rfind(_STREAM_LINE)] + b"\r\n\r\n",
-    )
+        return subject, int(sequence), stamp, Operation.PUT, None
+    parts = stored_messages.taken_apart(message)
+    return parts.subject, parts.sequence, parts.time, operation_of_block(parts.headers), parts.headers
 
 
 def age(entry: KeyValueEntry, now: dt.datetime) -> float:

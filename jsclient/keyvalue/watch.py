@@ -26,7 +26,7 @@ from jsclient.errors import (
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue import missing
-from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
+from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_block
 from jsclient.protocol.subjects import matches
 from jsclient.threads import Thread, start_all
 
@@ -306,7 +306,7 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
         super().__init__(js, stream, [prefix + pattern for pattern in patterns], options, timeout, deadline)
 
     def _entry(self, message: JetStreamMsg) -> KeyValueEntry | None:
-        operation = operation_of_message(message.msg)
+        operation = operation_of_block(message.msg.raw_headers)
         if self._ignore_deletes and operation is not Operation.PUT:
             return None
         metadata = message.metadata

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from jsclient.arrow.columns import BatchBuilder
-from jsclient.keyvalue.entry import MARKER_BYTES, OPERATION_BYTES, Operation, operation_of
-from jsclient.protocol import Headers
+from jsclient.keyvalue.entry import Operation, operation_of_block
 
 
 class EntryBuilder(BatchBuilder):
@@ -19,7 +18,7 @@ class EntryBuilder(BatchBuilder):
     def _operations(self) -> list[Operation]:
         if not self._any_headers:
             return [Operation.PUT] * len(self)
-        return [_operation(block) for block in self._headers]
+        return [operation_of_block(block) for block in self._headers]
 
     def _column_bucket(self) -> pa.Array:
         return self._column_stream()
@@ -44,9 +43,3 @@ class EntryBuilder(BatchBuilder):
 
     def _column_operation(self) -> pa.Array:
         return pa.array([operation.value for operation in self._operations()], pa.string())
-
-
-def _operation(block: bytes | None) -> Operation:
-    if block is None or (OPERATION_BYTES not in block and MARKER_BYTES not in block):
-        return Operation.PUT
-    return operation_of(Headers.decode(block))

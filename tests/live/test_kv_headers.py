@@ -14,6 +14,8 @@ from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig, KeyValueEntry
 from jsclient.testing import Cluster, NatsServer, wait_until
 
+from .test_broken_headers import publish_broken
+
 TRACE = {"traceparent": "00-4bf9", "Author": "sue"}
 
 
@@ -138,3 +140,40 @@ def test_replicas_have_the_headers() -> None:
 def has_author(kv: KeyValue) -> bool:
     """Whether a replica that answers has the second revision."""
     return kv.get("a", direct=True).headers.get("Author") == "joe"
+
+
+#: Blocks as a client may send them: without their end, with headers of the server, with another first line.
+STRANGE: dict[str, tuple[bytes, dict[str, list[str]] | None]] = {
+    "cut in a line": (b"NATS/1.0\r\nX: 1\r\nY: hello", {"X": ["1"]}),
+    "cut behind a line": (b"NATS/1.0\r\nX: 1\r\n", {}),
+    "only a version": (b"NATS/1.0", {}),
+    "forged": (b"NATS/1.0\r\nNats-Stream: other\r\nNats-Sequence: 7\r\nX: 1\r\n\r\n", {"X": ["1"]}),
+    "forged and cut": (b"NATS/1.0\r\nX: 1\r\nNats-Stream: other\r\nNats-Sequence: 7", {"X": ["1"]}),
+    "another version": (b"NATS/2.0\r\nX: 1\r\n\r\n", None),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_read_shows_no_header_of_the_server(kv: KeyValue, js: JetStream, name: str) -> None:
+    block, expected = STRANGE[name]
+    publish_broken(js.nc, "$KV.b.a", b"1", block)
+    wait_until(lambda: "a" in kv)
+    for entry in (kv.get("a", direct=True), kv.get_revision("a", 1, direct=True)):
+        assert (entry.key, entry.value, entry.revision, entry.is_put) == ("a", b"1", 1, True)
+        if expected is None:
+            with pytest.raises(errors.MalformedHeaders):
+                _ = entry.headers
+        else:
+            assert entry.headers.to_dict() == expected
+
+
+def test_a_write_keeps_the_headers_as_they_were_given(kv: KeyValue) -> None:
+    given = {"A": "1"}
+    if kv.status().stream_info.config.allow_atomic:
+        with kv.batch() as batch:
+            batch.put("a", b"1", headers=given)
+            given["A"] = "2"
+        assert kv.get("a").headers == Headers({"A": "1"})
+    kv.put("b", b"1", headers=given)
+    assert given == {"A": "2"}
+    assert kv.get("b").headers == Headers(given)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from jsclient import errors
 from jsclient.jetstream import ExternalStream, StreamSource, SubjectTransform
 from jsclient.keyvalue import KeyValueConfig, KeyValueEntry, Operation
-from jsclient.keyvalue.entry import field, operation_of_message
+from jsclient.keyvalue.entry import operation_of_block
 from jsclient.keyvalue.keys import check_bucket, check_filter, check_key
 from jsclient.keyvalue.watch import WatchOptions, common_filter
-from jsclient.protocol import Headers, Msg
+from jsclient.protocol import Headers
 
 BAD_NAMES: list[Any] = ["", " ", "a b", "a.b", "a*", ">", "ü", "a\r\nPUB x", "a\0", "x" * 10_000, None, 7, b"a", ["a"]]
 
@@ -184,14 +184,14 @@ def test_configurations_pickle() -> None:
 )
 def test_operations_by_header(headers: dict[str, str] | None, operation: Operation) -> None:
     block = None if headers is None else Headers(headers).encode()
-    assert operation_of_message(Msg(b"s", b"1", None, b"", block)) is operation
+    assert operation_of_block(block) is operation
 
 
-def test_the_servers_own_header_is_the_last_one() -> None:
-    block = b"NATS/1.0\r\nNats-Stream: KV_b\r\nNats-Sequence: 99\r\nNats-Sequence: 7\r\nX-Nats-Sequence: 5\r\n\r\n"
-    assert field(block, b"Nats-Sequence") == b"7"
-    assert field(block, b"Sequence") == b""
-    assert field(block, b"Nats-Time-Stamp") == b""
+@pytest.mark.parametrize("end", [b"\r\n\r\n", b"\r\n", b""])
+def test_the_operation_of_a_strange_block_is_found_in_its_bytes(end: bytes) -> None:
+    assert operation_of_block(b"NATS/2.0\r\nKV-Operation: DEL" + end) is Operation.DELETE
+    assert operation_of_block(b"NATS/2.0\r\nA: 1\r\nNats-Marker-Reason: MaxAge" + end) is Operation.PURGE
+    assert operation_of_block(b"NATS/2.0\r\nNot-KV-Operation: DEL" + end) is Operation.PUT
 
 
 def test_created_is_aware_whatever_it_came_from() -> None:
