@@ -566,8 +566,8 @@ class KeyValue:
         all).
 
         Younger markers stay. Only the revisions that they cover are removed. A key that was written again meanwhile is
-        left alone. Returns the number of removed markers. `timeout` bounds the whole call. By default each step has
-        5 s.
+        left alone. On a mirror it cleans the copy only. Returns the number of removed markers. `timeout` bounds the
+        whole call. By default each step has 5 s.
         """
         self._check_writable()
         return purging.purge_deletes(self, older_than, Patience(timeout, READ_TIMEOUT))

@@ -98,6 +98,18 @@ def test_where_a_mirror_can_be_named(js: JetStream) -> None:
         keyvalue.key_value(js, "m", fetch_info=False, mirror=wrong)
 
 
+def test_purge_deletes_on_a_mirror_cleans_the_copy_only(js: JetStream) -> None:
+    origin = keyvalue.create_key_value(js, KeyValueConfig(bucket="o", history=5))
+    mirror = keyvalue.create_key_value(js, KeyValueConfig(bucket="m", history=5, mirror=StreamSource(name="o")))
+    mirror.put("a", b"1")
+    mirror.delete("a")
+    wait_until(lambda: mirror.status().values == 2, 10)
+    assert mirror.purge_deletes(0) == 1
+    with pytest.raises(errors.KeyNotFound):
+        mirror.history("a")
+    assert len(origin.history("a")) == 2
+
+
 def mirrored(js: JetStream, replicas: int) -> tuple[KeyValue, KeyValue]:
     """A bucket, and a mirror of it that reads through a durable consumer."""
     origin = keyvalue.create_key_value(js, KeyValueConfig(bucket="o", replicas=replicas))
