@@ -103,8 +103,8 @@ class JetStream(Publishing[V]):
         atomic_batch: see `AtomicBatchDict`.
         fast_batch: see `FastBatchDict`.
         create_stream, update_stream, create_or_update_stream, get_or_create_stream: see `StreamConfigDict`.
-        create_consumer, update_consumer, create_or_update_consumer, get_or_create_consumer, create_push_consumer,
-            update_push_consumer, create_or_update_push_consumer: see `ConsumerConfigDict`.
+        create_consumer, update_consumer, create_or_update_consumer, get_or_create_consumer: see `ConsumerConfigDict`.
+        create_push_consumer, update_push_consumer, create_or_update_push_consumer: see `ConsumerConfigDict`.
         ordered_consumer, ordered_push_consumer: see `OrderedOptionsDict`.
     """
 

@@ -67,8 +67,8 @@ class Stream:
             stream's `allow_direct` decides.
 
     Further options:
-        create_consumer, update_consumer, create_or_update_consumer, get_or_create_consumer, create_push_consumer,
-            update_push_consumer, create_or_update_push_consumer: see `ConsumerConfigDict`.
+        create_consumer, update_consumer, create_or_update_consumer, get_or_create_consumer: see `ConsumerConfigDict`.
+        create_push_consumer, update_push_consumer, create_or_update_push_consumer: see `ConsumerConfigDict`.
         ordered_consumer, ordered_push_consumer: see `OrderedOptionsDict`.
     """
 

@@ -212,7 +212,7 @@ def listed(text: str) -> str:
     lines = []
     inside = False
     for line in text.splitlines():
-        entry = re.match(r"    ([\w, ]+): (.*)$", line) if inside else None
+        entry = re.match(r"    (\w[\w, ]*): (.*)$", line) if inside else None
         if re.match(r"[A-Z][\w ]*ptions[\w ]*:$", line):
             inside = True
             line += "\n"
