@@ -224,9 +224,15 @@ class PartitionedGroup(Generic[G]):
 
 
 def require(js: JetStream, timeout: Timeout = DEFAULT) -> None:
-    """Refuse servers that accept the settings of a group and ignore them."""
-    if js.capabilities.at_least(SINCE, timeout) is not True:
+    """Refuse servers that would accept the settings of a group and ignore them, and servers of an unknown level."""
+    known = js.capabilities.at_least(SINCE, timeout)
+    if known is False:
         raise js.capabilities.not_supported("a partitioned group", SINCE)
+    if known is None:
+        raise errors.NotSupported(
+            f"a partitioned group needs nats-server {SINCE[0]}.{SINCE[1]} or later, and the level of this server "
+            f"cannot be read. Nothing was made. Try again, or give the user permission for {js.api.prefix}INFO."
+        )
 
 
 @arguments

@@ -122,6 +122,17 @@ def test_nothing_is_made_on_servers_that_would_ignore_it(js: JetStream, server: 
     assert list(js.stream_names()) == ["SRC"]
 
 
+def test_a_user_that_cannot_read_the_level_of_the_server_learns_why() -> None:
+    users = '{ user: a, password: b, permissions: { publish: { deny: ["$JS.API.INFO"] } } }'
+    with NatsServer(f"authorization {{ users: [{users}] }}") as guarded:
+        with jsclient.connect(guarded.url, user="a", password="b") as nc:
+            js = JetStream(nc, timeout=3)
+            js.create_stream(StreamConfig(name="SRC", subjects=["src.*"]))
+            with pytest.raises(errors.NotSupported, match=r"cannot be read\. .*permission for \$JS\.API\.INFO\.$"):
+                groups.create_elastic(js, "SRC", "work", partitions=4)
+            assert list(js.stream_names()) == ["SRC"]
+
+
 def test_a_group_is_made_once_looked_at_and_deleted(js: JetStream, group: PartitionedGroup) -> None:
     again = groups.create_elastic(js, "SRC", "work", partitions=8, filters=[Filter("src.*", [1])])
     assert again.config() == group.config()
