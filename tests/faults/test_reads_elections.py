@@ -15,7 +15,6 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.testing import Cluster, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
@@ -103,7 +102,7 @@ def test_an_ordered_read_whose_server_leaves(cluster: Cluster, how: str, kind: s
             thread = threading.Thread(target=lambda: read.extend(time.monotonic() for _ in messages), daemon=True)
             thread.start()
             wait_until(lambda: len(read) > 20 and len(prober.at) > 3, 20)
-            found = js.consumer_info("W", iterator_of(messages).source.state.name.decode()).cluster
+            found = next(js.consumers("W")).cluster
             host = cluster.by_name(found.leader if found and found.leader else "")
             since = time.monotonic()
             host.kill() if how == "kill" else host.lame_duck()

@@ -16,7 +16,6 @@ from jsclient import errors
 from jsclient import jetstream as jets
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -70,11 +69,11 @@ def drained_before(consumer: Any) -> Any:
     return messages
 
 
-CLOSES: dict[str, tuple[float, Callable[[Any], Any], Callable[[Any, float], Any]]] = {
-    "messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
-    "drained messages": (TIMEOUT, drained_before, lambda taking, t: taking.close(t)),
-    "push messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
-    "the connection": (TIMEOUT, taken_from, lambda taking, t: iterator_of(taking).connection.drain(t)),
+CLOSES: dict[str, tuple[float, Callable[[Any], Any], Callable[[Any, Any, float], Any]]] = {
+    "messages": (TIMEOUT, taken_from, lambda nc, taking, t: taking.close(t)),
+    "drained messages": (TIMEOUT, drained_before, lambda nc, taking, t: taking.close(t)),
+    "push messages": (TIMEOUT, taken_from, lambda nc, taking, t: taking.close(t)),
+    "the connection": (TIMEOUT, taken_from, lambda nc, taking, t: nc.drain(t)),
 }
 
 
@@ -94,7 +93,7 @@ def test_what_goes_back_on_a_full_link_keeps_no_end_beyond_its_timeout(server: N
         fill(nc)
         started = time.monotonic()
         with contextlib.suppress(errors.DrainTimeout):
-            end(taking, bound)
+            end(nc, taking, bound)
         assert time.monotonic() - started < bound + 0.2 + 2 * ALLOWED
         proxy.cut()
         proxy.heal()

@@ -6,7 +6,7 @@ import gc
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -18,7 +18,6 @@ from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
-from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.jetstream.consuming.pull_options import MAX_BYTES, Paused, PullOptions, PullOptionsDict, Resumed
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -41,6 +40,11 @@ def publish(js: JetStream, count: int, size: int = 10) -> None:
 
 def durable(js: JetStream, **config: Any) -> Consumer:
     return js.create_consumer("M", ConsumerConfig(durable_name="C", **config))
+
+
+def inner(messages: Iterable[Any]) -> Any:
+    """The iterator that a loop over the messages uses."""
+    return iter(messages)
 
 
 def in_thread(call: Any, *args: Any) -> threading.Thread:
@@ -127,7 +131,7 @@ def test_stop_releases_a_blocked_next_and_later_ones(js: JetStream) -> None:
 
     threads = [in_thread(run) for _ in range(3)]
     threads.append(in_thread(lambda: ended.append("for") if list(messages) == [] else None))
-    wait_until(lambda: iterator_of(messages)._pump.waiting == 4, 5)
+    wait_until(lambda: inner(messages)._pump.waiting == 4, 5)
     messages.stop()
     for thread in threads:
         thread.join(2)
@@ -241,7 +245,7 @@ def test_the_window_follows_who_takes(js: JetStream) -> None:
     publish(js, 20_000)
     consumer = durable(js, ack_policy="none")
     with consumer.messages() as messages:
-        windows = {iterator_of(messages)._state.max_messages for _ in itertools.islice(messages, 20_000)}
+        windows = {inner(messages)._state.max_messages for _ in itertools.islice(messages, 20_000)}
         assert min(windows) == 500
         assert 500 < max(windows) <= 4_000
 
@@ -269,7 +273,7 @@ def test_a_message_that_needs_all_bytes_comes_among_small_ones(js: JetStream) ->
         consumer = js.create_consumer("M", ConsumerConfig(ack_policy="none"))
         with consumer.messages(max_bytes=10_000, **options) as messages:
             assert len([messages.next(timeout=5) for _ in range(304)]) == 304
-            pulls = iterator_of(messages)._state.open
+            pulls = inner(messages)._state.open
             assert max(pulls, default=0) - min(pulls, default=0) < 100
 
 
@@ -283,10 +287,10 @@ def test_a_window_that_has_grown_beyond_the_consumers_limit_shrinks(js: JetStrea
         with JetStream(far).consumer("M", "C").messages(on_error=reported.append) as messages:
             for _ in itertools.islice(messages, 20_000):
                 pass
-            assert iterator_of(messages)._state.max_messages > 500
+            assert inner(messages)._state.max_messages > 500
             js.update_consumer("M", ConsumerConfig(durable_name="C", ack_policy="none", max_batch=600))
             assert sum(1 for _ in itertools.islice(messages, 40_000)) == 40_000
-            assert iterator_of(messages)._state.max_messages <= 600
+            assert inner(messages)._state.max_messages <= 600
         assert not reported
 
 
@@ -376,7 +380,7 @@ def test_a_consumer_that_never_was_is_raised(js: JetStream) -> None:
 def test_an_end_just_before_the_wait_is_not_missed(js: JetStream, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """A thread that has looked and is about to wait must not sleep until the next heartbeat."""
     messages = durable(js).messages()
-    inbox = iterator_of(messages)._pump.inbox.inbox
+    inbox = inner(messages)._pump.inbox.inbox
     wait = type(inbox).next
 
     def ended_meanwhile(self: Any, seconds: float | None) -> Any:
@@ -549,13 +553,13 @@ def test_a_user_status_header_is_no_status(js: JetStream) -> None:
 def test_a_message_that_somebody_sends_to_the_pull_inbox_is_only_a_message(js: JetStream) -> None:
     consumer = durable(js)
     with consumer.messages() as messages:
-        subject = iterator_of(messages)._pump.inbox.prefix.decode() + "1"
+        subject = inner(messages)._pump.inbox.prefix.decode() + "1"
         js.nc.publish(subject, b"plain")
         js.nc.publish(subject, b"headed", headers={"A": "b"})
         js.nc.flush()
         taken = [next(messages), next(messages)]
         assert [message.data for message in taken] == [b"plain", b"headed"]
-        assert iterator_of(messages)._state.taken_bytes == sum(message.size for message in taken)
+        assert inner(messages)._state.taken_bytes == sum(message.size for message in taken)
         with pytest.raises(errors.MsgNoReply):
             taken[0].ack()
 

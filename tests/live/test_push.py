@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.pauses import time_passes
@@ -13,7 +14,6 @@ from tests.pauses import time_passes
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.jetstream.consuming.push import PushConsumer
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -81,7 +81,8 @@ def test_without_flow_control_overflow_is_reported(js: JetStream) -> None:
     reported: list[Exception] = []
     consumer = push(js, ack_policy="none")
     with consumer.messages(pending_messages=100, on_error=reported.append) as messages:
-        mailbox = iterator_of(messages)._mailbox
+        iterator: Any = iter(messages)
+        mailbox = iterator._mailbox
         wait_until(lambda: messages.buffered + mailbox.dropped == 1000, 5)
         assert mailbox.dropped > 0
         for _ in range(100):
@@ -159,7 +160,8 @@ def test_a_deleted_consumer_is_raised(js: JetStream) -> None:
 def test_missing_heartbeats_are_reported(server: NatsServer, js: JetStream) -> None:
     reported: list[Exception] = []
     with push(js, idle_heartbeat=0.5).messages(on_error=reported.append) as messages:
-        iterator_of(messages)._get(0.1)
+        iterator: Any = iter(messages)
+        iterator._get(0.1)
         server.pause()
         try:
             with pytest.raises(errors.NoMessages):

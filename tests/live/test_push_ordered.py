@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.jetstream.consuming.messages import Messages, iterator_of
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedOptionsDict
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -63,7 +63,7 @@ def test_a_deleted_consumer_is_made_again(js: JetStream) -> None:
     publish(js, 100)
     with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages() as messages:
         assert take(messages, 100) == list(range(1, 101))
-        js.delete_consumer("Q", iterator_of(messages).source.info.name)
+        js.delete_consumer("Q", next(js.consumer_names("Q")))
         publish(js, 50, first=101)
         assert take(messages, 50) == list(range(101, 151))
         assert messages.resets >= 1

@@ -14,7 +14,6 @@ import pytest
 import jsclient
 from jsclient import codecs, errors
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, JetStreamMsg, Stream, StreamConfig, TypedMsg
-from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import WorkerPool
 
@@ -330,7 +329,7 @@ def test_a_poll_looks_behind_what_is_left_out(stream: Stream) -> None:
         fill(stream, 1, 2, count=3)
         wait_until(lambda: messages.buffered == 3, 10)
         assert messages.next(0).value.id == 3
-        return weakref.ref(iterator_of(messages))
+        return weakref.ref(iter(messages))
 
     assert poll()() is None
 

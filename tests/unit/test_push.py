@@ -11,7 +11,6 @@ from tests.ordered_rig import MADE, sent, stream
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
-from jsclient.jetstream.consuming.messages import iterator_of
 from jsclient.jetstream.consuming.push import PushConsumer, PushSource
 from jsclient.message import Msg
 
@@ -57,7 +56,8 @@ def test_what_is_taken_just_after_the_end_goes_back() -> None:
         messages.stop()
         return sent(b"C", 1, 1)
 
-    iterator_of(messages)._push.take = late
+    iterator: Any = iter(messages)
+    iterator._push.take = late
     assert list(messages) == []
     nc: Any = consumer.nc
     assert len(nc.server.returned) == 1

@@ -112,8 +112,3 @@ class Messages(Generic[M]):
 
     def __reduce__(self) -> Any:
         return engine_of(self._iterator.connection).refuse_pickle(self)
-
-
-def iterator_of(messages: Messages[Any]) -> Any:
-    """For layers and tests: the iterator that a loop over the messages uses."""
-    return messages._iterator
