@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, nuid, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
@@ -16,7 +16,6 @@ from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
 from jsclient.groups.left_behind import LeftBehind
 from jsclient.groups.membership import Membership
-from jsclient.groups.message import GroupMessage
 from jsclient.groups.options import MemberOptions
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
@@ -35,8 +34,6 @@ from jsclient.workers.settle import BY_HANDLER, Settler
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.typed import Values
 
-T = TypeVar("T", bound=GroupMessage)
-
 log: logging.Logger = logging.getLogger("jsclient.groups")
 
 RETRY: Final = (0.05, 0.15)
@@ -53,9 +50,6 @@ LEAVE_PART: Final = 0.2
 
 class Member(Core):
     """One member of a group. Programs see the GroupPool."""
-
-    stopping: bool
-    taken_from: Consumer[Any] | None
 
     def __init__(
         self, group: PartitionedGroup[Any], handler: Callable[[Any], Any], terms: MemberOptions, options: PoolOptions

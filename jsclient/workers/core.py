@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from jsclient import errors, handlers, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
@@ -27,19 +27,11 @@ from jsclient.workers.settle import Settler
 from jsclient.workers.typed import with_dead_letter
 from jsclient.workers.waits import waits_of
 
-if TYPE_CHECKING:
-    pass
-
-T = TypeVar("T", bound=JetStreamMsg)
-
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
 
 class PoolCore(Core):
     """The work of a WorkerPool. Programs see the WorkerPool."""
-
-    stopping: bool
-    taken_from: Consumer[Any] | None
 
     def __init__(self, consumer: Consumer[Any], handler: Callable[[Any], Any], options: dict[str, Any]) -> None:
         handlers.required(handler, "the handler")
