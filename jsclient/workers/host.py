@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import logging
 import threading
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from jsclient.workers.progress import Held
 
 
-class Core(Taker):
+class Core(Taker, abc.ABC):
     """Threads with handlers, and their end. `title` names the pool in logs."""
 
     def __init__(
@@ -86,7 +87,7 @@ class Core(Taker):
 
     def hung(self, held: Held) -> None:
         seconds, limit = time.monotonic() - held.started, self.options.progress_limit
-        text = "a handler of %s has run for %.1f s, the limit is %.1f s: its message goes to another worker"
+        text = "a handler of %s has run for %.1f s, the limit is %.1f s: the server redelivers its message"
         self._log.error(text, self.title, seconds, limit)
         self.engine.run_callback(self.event, "hung", held.hung, None, seconds)
 
@@ -102,11 +103,13 @@ class Core(Taker):
 
     # --- the end ----------------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def snapshot(self) -> PoolSnapshot:
-        raise NotImplementedError
+        """Counters and latencies at this moment."""
 
+    @abc.abstractmethod
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
-        raise NotImplementedError
+        """See `Pool.stop`."""
 
     def report(self, finished: bool, running: list[JetStreamMsg], given_back: int) -> StopReport:
         """The result of a stop. `running` are the messages that it cuts off."""
@@ -179,6 +182,9 @@ class Pool:
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
         """Start no more handlers, return unstarted messages to the server, and wait (25 s by default) for running
         handlers.
+
+        A GroupPool keeps the last fifth of the time (at most 5 s) for leaving its group. If it cuts off a handler, the
+        partitions go to other members only when the server counts the process as dead.
 
         Never raises for a handler that does not end: the report names the messages that were cut off. `wait=False`
         returns None immediately: safe in signal handlers; so does a call inside a handler. Acks are flushed before it
