@@ -1,4 +1,4 @@
-"""`check KIND`, also `server check KIND`: one check each for monitoring systems.
+"""`check KIND`: one check each for monitoring systems.
 
 Exit status is 0 for ok, 1 for a warning, 2 for critical, 3 for unknown. Wrong usage is 3, too.
 """
