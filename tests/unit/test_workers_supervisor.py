@@ -161,11 +161,12 @@ def test_an_old_process_that_fails_while_it_starts_does_not_end_a_reload(
         program.write_text(dies(begun, fail, {}))
         os.kill(first[0], signal.SIGKILL)
         wait_until(begun.exists)
+        starting = supervisor.children[-1]
         program.write_text(slow)
         os.kill(os.getpid(), signal.SIGHUP)
         wait_until(lambda: len(supervisor.children) == 3)
         fail.touch()
-        wait_until(lambda: len(supervisor.children) == 2)
+        wait_until(lambda: starting not in supervisor.children)
         go.touch()
         wait_until(lambda: first[1] not in [child.process.pid for child in supervisor.children])
         wait_until(lambda: supervisor.healthy)
