@@ -10,7 +10,17 @@ import msgspec
 import jsclient
 from jsclient import codecs
 from jsclient.groups import GroupPool, PartitionedGroup
-from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig, TypedMsg
+from jsclient.jetstream import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    Discard,
+    JetStream,
+    JetStreamMsg,
+    Schedule,
+    StreamConfig,
+    TypedMsg,
+)
 from jsclient.keyvalue import BASE64_VALUES, PATH_KEYS, KeyValueConfig, create_key_value
 from jsclient.objectstore import ObjectStoreConfig, create_object_store
 from jsclient.services import ServiceConfig, TypedRequest, add_service, call
@@ -49,6 +59,12 @@ js = JetStream(nc, publish_async_max_pendig=10)  # wrong
 js = JetStream("nats://localhost")  # wrong
 js = JetStream(nc, timeout="5")  # wrong
 js = JetStream(nc)
+ConsumerConfig(deliver_policy=AckPolicy.ALL)  # wrong
+ConsumerConfig(ack_policy=DeliverPolicy.ALL)  # wrong
+ConsumerConfig(priority_policy=AckPolicy.NONE)  # wrong
+ConsumerConfig(deliver_policy=Discard.NEW)  # wrong
+Schedule.at(dt.datetime.now(dt.timezone.utc), "a", tlt=1)  # wrong
+Schedule.every(60, "a", rollup="subject")  # wrong
 js.create_stream("ORDERS")  # wrong
 js.create_stream(StreamConfig(name="S", subjects="a.b"))  # wrong
 StreamConfig(name="S").replace(max_mesages=10)  # wrong

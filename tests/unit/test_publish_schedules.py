@@ -40,6 +40,8 @@ def test_bad_schedules_are_refused() -> None:
     with pytest.raises(ValueError):
         Schedule.every(5, "a.*")
     with pytest.raises(errors.ConfigError):
-        Schedule.every(5, "t", time_zone="Europe/Berlin")
+        Schedule(spec="@every 5s", target="t", time_zone="Europe/Berlin")
+    with pytest.raises(TypeError):
+        Schedule.every(5, "t", time_zone="Europe/Berlin")  # type: ignore[call-arg]
     with pytest.raises(errors.ConfigError):
-        Schedule.every(5, "t", rollup="x")
+        Schedule.every(5, "t", rollup="x")  # type: ignore[arg-type]

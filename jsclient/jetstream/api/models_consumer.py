@@ -21,13 +21,25 @@ if TYPE_CHECKING:
     from jsclient.hints import Unpack
     from jsclient.jetstream.api.config_fields import ConsumerConfigDict
 
-# The type checker knows the words of today. At run time they are any text, so a newer server's words decode.
+# The type checker knows the words of today, and which setting takes each: it refuses AckPolicy.ALL as deliver_policy.
+# At run time they are any text, so a newer server's words decode.
 if TYPE_CHECKING:
-    DeliverWord = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
-    AckWord = Literal["explicit", "all", "none", "flow_control"]
+
+    class DeliverValue(str):
+        """A word of DeliverPolicy."""
+
+    class AckValue(str):
+        """A word of AckPolicy."""
+
+    class PriorityValue(str):
+        """A word of PriorityPolicy."""
+
+    DeliverWord = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"] | DeliverValue
+    AckWord = Literal["explicit", "all", "none", "flow_control"] | AckValue
     ReplayWord = Literal["instant", "original"]
-    PriorityWord = Literal["none", "overflow", "pinned_client", "prioritized"]
+    PriorityWord = Literal["none", "overflow", "pinned_client", "prioritized"] | PriorityValue
 else:
+    DeliverValue = AckValue = PriorityValue = str
     DeliverWord = AckWord = ReplayWord = PriorityWord = str
 
 
@@ -43,12 +55,12 @@ class DeliverPolicy:
         LAST_PER_SUBJECT: With the last message of each subject.
     """
 
-    ALL: Final = "all"
-    LAST: Final = "last"
-    NEW: Final = "new"
-    BY_START_SEQUENCE: Final = "by_start_sequence"
-    BY_START_TIME: Final = "by_start_time"
-    LAST_PER_SUBJECT: Final = "last_per_subject"
+    ALL: Final = DeliverValue("all")
+    LAST: Final = DeliverValue("last")
+    NEW: Final = DeliverValue("new")
+    BY_START_SEQUENCE: Final = DeliverValue("by_start_sequence")
+    BY_START_TIME: Final = DeliverValue("by_start_time")
+    LAST_PER_SUBJECT: Final = DeliverValue("last_per_subject")
 
 
 class AckPolicy:
@@ -61,10 +73,10 @@ class AckPolicy:
         FLOW_CONTROL: For push consumers, the answer to flow control acknowledges (server 2.14).
     """
 
-    EXPLICIT: Final = "explicit"
-    ALL: Final = "all"
-    NONE: Final = "none"
-    FLOW_CONTROL: Final = "flow_control"
+    EXPLICIT: Final = AckValue("explicit")
+    ALL: Final = AckValue("all")
+    NONE: Final = AckValue("none")
+    FLOW_CONTROL: Final = AckValue("flow_control")
 
 
 class ReplayPolicy:
@@ -89,10 +101,10 @@ class PriorityPolicy:
         PRIORITIZED: Pulls with the lowest `priority` are served first (server 2.12).
     """
 
-    NONE: Final = "none"
-    OVERFLOW: Final = "overflow"
-    PINNED_CLIENT: Final = "pinned_client"
-    PRIORITIZED: Final = "prioritized"
+    NONE: Final = PriorityValue("none")
+    OVERFLOW: Final = PriorityValue("overflow")
+    PINNED_CLIENT: Final = PriorityValue("pinned_client")
+    PRIORITIZED: Final = PriorityValue("prioritized")
 
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {

@@ -16,14 +16,23 @@ if TYPE_CHECKING:
     from jsclient.hints import Unpack
     from jsclient.jetstream.api.config_fields import StreamConfigDict
 
-# The type checker knows the words of today. At run time they are any text, so a newer server's words decode.
+# The type checker knows the words of today, and which setting takes each: it refuses AckPolicy.ALL as deliver_policy.
+# At run time they are any text, so a newer server's words decode.
 if TYPE_CHECKING:
+
+    class DiscardValue(str):
+        """A word of Discard."""
+
+    class CompressionValue(str):
+        """A word of Compression."""
+
     RetentionWord = Literal["limits", "interest", "workqueue"]
     StorageWord = Literal["file", "memory"]
-    DiscardWord = Literal["old", "new"]
-    CompressionWord = Literal["none", "s2"]
+    DiscardWord = Literal["old", "new"] | DiscardValue
+    CompressionWord = Literal["none", "s2"] | CompressionValue
     PersistWord = Literal["default", "async"]
 else:
+    DiscardValue = CompressionValue = str
     RetentionWord = StorageWord = DiscardWord = CompressionWord = PersistWord = str
 
 
@@ -61,8 +70,8 @@ class Discard:
         NEW: The server refuses the new message.
     """
 
-    OLD: Final = "old"
-    NEW: Final = "new"
+    OLD: Final = DiscardValue("old")
+    NEW: Final = DiscardValue("new")
 
 
 class Compression:
@@ -73,8 +82,8 @@ class Compression:
         S2: Files are compressed with S2.
     """
 
-    NONE: Final = "none"
-    S2: Final = "s2"
+    NONE: Final = CompressionValue("none")
+    S2: Final = CompressionValue("s2")
 
 
 class PersistMode:

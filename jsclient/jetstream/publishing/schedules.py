@@ -58,27 +58,52 @@ class Schedule:
             raise ConfigError("time_zone belongs to cron specifications only")
 
     @classmethod
-    def at(cls, when: dt.datetime, target: str, **options: object) -> Schedule:
+    def at(
+        cls,
+        when: dt.datetime,
+        target: str,
+        *,
+        source: str | None = None,
+        ttl: float | dt.timedelta | Literal["never"] | None = None,
+        rollup: Literal["sub", "all"] | None = None,
+    ) -> Schedule:
         """Once, at a timezone-aware point in time; the server fires up to about 0.25 s after it, never before."""
         moment = as_timestamp(when, "when").astimezone(dt.timezone.utc)
-        return cls(spec=f"@at {format_time(moment)}", target=target, **options)  # type: ignore[arg-type]
+        return cls(spec=f"@at {format_time(moment)}", target=target, source=source, ttl=ttl, rollup=rollup)
 
     @classmethod
-    def every(cls, interval: float | dt.timedelta, target: str, **options: object) -> Schedule:
+    def every(
+        cls,
+        interval: float | dt.timedelta,
+        target: str,
+        *,
+        source: str | None = None,
+        ttl: float | dt.timedelta | Literal["never"] | None = None,
+        rollup: Literal["sub", "all"] | None = None,
+    ) -> Schedule:
         """Again and again, every `interval` seconds (1 or more)."""
         ns = to_ns(interval)
         if ns < NANOSECONDS:
             raise ConfigError(f"the interval of a schedule must be at least 1 second, got {interval!r}")
         whole, rest = divmod(ns, NANOSECONDS)
         text = f"{whole}s" if not rest else f"{ns // 1_000_000}ms"
-        return cls(spec=f"@every {text}", target=target, **options)  # type: ignore[arg-type]
+        return cls(spec=f"@every {text}", target=target, source=source, ttl=ttl, rollup=rollup)
 
     @classmethod
-    def cron(cls, spec: str, target: str, **options: object) -> Schedule:
+    def cron(
+        cls,
+        spec: str,
+        target: str,
+        *,
+        source: str | None = None,
+        ttl: float | dt.timedelta | Literal["never"] | None = None,
+        rollup: Literal["sub", "all"] | None = None,
+        time_zone: str | None = None,
+    ) -> Schedule:
         """Six fields (seconds first), or "@hourly", "@daily", "@weekly", "@monthly", "@yearly"."""
         if spec not in _PREDEFINED and not _CRON.fullmatch(spec):
             raise ConfigError(f"cron wants six fields (seconds first) or one of {', '.join(_PREDEFINED)}; got {spec!r}")
-        return cls(spec=spec, target=target, **options)  # type: ignore[arg-type]
+        return cls(spec=spec, target=target, source=source, ttl=ttl, rollup=rollup, time_zone=time_zone)
 
     def headers(self) -> list[tuple[str, str]]:
         """The headers of the schedule message."""
