@@ -37,6 +37,7 @@ from jsclient.protocol.frames import (
 from jsclient.protocol.headers import encode_plain
 from jsclient.states import ConnectionState
 from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
+from jsclient.waiting import GIL
 
 if TYPE_CHECKING:
     from jsclient.codecs import Codec
@@ -173,7 +174,10 @@ class Connection:
                     raise encoder.too_large(size)
                 frame = b"".join((b"H", start, header_size(length), pub_end(size), block, payload, b"\r\n"))
         engine.post_core(frame)
-        engine.messages_out += 1
+        if GIL:
+            engine.messages_out += 1
+        else:
+            engine.count_out(1)
 
     def _respond(self, message: Msg, payload: Payload, headers: HeadersLike | None) -> None:
         """For `Msg.respond`. The reply subject came over the wire, so without wildcards it needs no check. Each is
@@ -185,7 +189,10 @@ class Connection:
             self._publish_answer(message, payload, headers)
             return
         engine.post_core(pub(pub_start(reply), payload))  # type: ignore[arg-type]
-        engine.messages_out += 1
+        if GIL:
+            engine.messages_out += 1
+        else:
+            engine.count_out(1)
 
     def _publish_answer(self, message: Msg, payload: Payload, headers: HeadersLike | None) -> None:
         self.publish(message.reply, payload, headers=headers)

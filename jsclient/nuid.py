@@ -1,6 +1,6 @@
 """Identifiers: NUIDs for names, unguessable ids for inboxes, unguessable tokens for replies.
 
-All functions here are safe to call from any thread and from a signal handler, because they take no lock. A forked child
+All functions here are safe to call from any thread and from a signal handler. A forked child
 starts with new random values, so parent and child never produce the same id.
 """
 
@@ -14,6 +14,8 @@ from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
+
+from jsclient import waiting
 
 ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 BASE: Final = len(ALPHABET)
@@ -48,18 +50,18 @@ def _encode(number: int, length: int) -> str:
 
 
 class _Generator:
-    """One random prefix with its counter. `itertools.count` makes `next` atomic without a lock."""
+    """One random prefix with its counter."""
 
     __slots__ = ("_prefix", "_sequence")
 
     def __init__(self) -> None:
         self._prefix = _encode(secrets.randbelow(BASE**PREFIX_LENGTH), PREFIX_LENGTH)
         step = _MIN_STEP + secrets.randbelow(_MAX_STEP - _MIN_STEP)
-        self._sequence = itertools.count(secrets.randbelow(_SEQUENCE_END), step)
+        self._sequence = waiting.numbers(secrets.randbelow(_SEQUENCE_END), step)
 
     def nuid(self) -> str | None:
         """The next NUID, or None when the counter of this prefix is used up."""
-        number = next(self._sequence)
+        number = self._sequence()
         return self._prefix + _encode(number, SEQUENCE_LENGTH) if number < _SEQUENCE_END else None
 
 

@@ -22,6 +22,7 @@ Therefore:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import re
@@ -39,6 +40,10 @@ from jsclient.durations import FOREVER, Deadline
 SLICE = 0.1  # seconds between two checks for Ctrl-C on Windows
 
 LONG = 1.0  # seconds after which a wait checks if it can ever end
+
+GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""True if threads share an interpreter lock. Then an addition to an attribute is one step, unless it contains a call.
+Without it, additions of several threads need a lock."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -186,6 +191,20 @@ def new_turn() -> Any:
     made = threading.RLock()
     _turns.add(weakref.ref(made, _turns.discard))
     return made
+
+
+def numbers(first: int = 1, step: int = 1) -> Callable[[], int]:
+    """A function that returns the next number. Threads that share it never get the same one."""
+    following = itertools.count(first, step).__next__
+    if GIL:
+        return following
+    lock = new_lock()
+
+    def number() -> int:
+        with lock:
+            return following()
+
+    return number
 
 
 _OWNER = re.compile(r" owner=(\d+) ")

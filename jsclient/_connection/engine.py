@@ -11,15 +11,15 @@ reads the socket itself: see `reading`.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from jsclient import errors, hints, instruments, nuid
+from jsclient import errors, hints, instruments, nuid, waiting
 from jsclient._connection.callback_pool import CallbackPool, OrderedCallback
 from jsclient._connection.callbacks import EventsThread
 from jsclient._connection.encoding import Encoder
@@ -55,8 +55,8 @@ log = logging.getLogger("jsclient.connection")
 MOST_SINKS: Final = 4
 """Number of subscriptions up to which the reader checks whether a thread waits, before it lends its right to read."""
 
-_numbers = itertools.count(1)
-_live: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
+_next_number = waiting.numbers()
+_live: dict[int, weakref.ref[Engine]] = {}
 
 
 class Engine:
@@ -72,9 +72,10 @@ class Engine:
         # Its finalizer ends the connection: see `Shutdown.abandon`.
         self._connection: weakref.ref[Connection] = weakref.ref(connection)
         self.options = options
-        self.number: int = next(_numbers)
+        self.number: int = _next_number()
         self.draining = False
         self.messages_out: int = 0
+        self._counting = waiting.new_lock()  # of `messages_out`, without the interpreter lock
         self.clock: Flusher = Flusher(f"jsclient-flush-{self.number}")
         self.events_thread: EventsThread = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
         self.events: Events = Events(self, self.events_thread)
@@ -119,7 +120,7 @@ class Engine:
 
     def open(self) -> None:
         """Connect; called once, for `jsclient.connect`."""
-        _live[self.number] = self
+        _live[self.number] = weakref.ref(self, partial(_live.pop, self.number))
         try:
             self.clock.start()
             self.session.connector.start()
@@ -174,6 +175,14 @@ class Engine:
     def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
         """The beginning of the line of a message, validated as in `encode`; see `protocol.frames`."""
         return self.encoder.pub_start(subject, reply)
+
+    def count_out(self, messages: int) -> None:
+        """Count messages that leave; below 0, messages that did not leave after all."""
+        if waiting.GIL:
+            self.messages_out += messages
+            return
+        with self._counting:
+            self.messages_out += messages
 
     def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
         """Another reply to a request after a first one that `may_go_on`; None when none came in time.
@@ -302,7 +311,7 @@ class Engine:
     def link_up(self, link: Link) -> None:
         """Connector thread: send all subscriptions over the new link, and go online."""
         refused, subscribed = self.subscriptions.link_up(link.stream, self._server_would_take)
-        self.messages_out -= len(refused)
+        self.count_out(-len(refused))
         kept, limit = "were kept while there was no link, and", self.encoder.max_payload
         if headed := 0 if self.takes_headers else sum(map(has_headers, refused)):
             text = f"{headed} messages with headers {kept} {link.server.url} takes no headers (no_header_support)"
@@ -462,7 +471,7 @@ class Engine:
 
 def live_engines() -> list[Engine]:
     """The engines of this process that are not closed."""
-    return list(_live.values())
+    return [engine for known in list(_live.values()) if (engine := known()) is not None]
 
 
 def forget_engines() -> None:

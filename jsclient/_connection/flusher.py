@@ -57,7 +57,7 @@ class Flusher:
         self.wake_chain: Any = None  # likewise
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Timer]] = []
-        self._order = itertools.count()
+        self._order = itertools.count()  # of timers that are due at the same time
         self._stopping = False
         self.thread: Thread = Thread(name, self._run)
 
@@ -74,7 +74,7 @@ class Flusher:
     def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
         """Run `call` on the flusher thread; it must be quick and must not block."""
         timer = Timer(call)
-        self._inbox.put((time.monotonic() + max(seconds, 0.0), next(self._order), timer))
+        self._inbox.put((time.monotonic() + max(seconds, 0.0), timer))
         return timer
 
     def call_soon(self, call: Callable[[], None]) -> Timer:
@@ -149,7 +149,8 @@ class Flusher:
             if item is None:
                 kicked = True
             else:
-                heapq.heappush(self._timers, item)
+                due_at, timer = item
+                heapq.heappush(self._timers, (due_at, next(self._order), timer))
             try:
                 item = self._inbox.get_nowait()
             except queue.Empty:

@@ -55,7 +55,7 @@ def _forked_error() -> errors.ForkedConnection:
 
 
 def _after_fork_in_child() -> None:
-    # Take none of the existing locks here: a thread that held one does not exist in this process.
+    # The locks of `waiting` are free by now. Take no others: a thread that held one does not exist in this process.
     for live in live_engines():
         link = live.session.link
         # Takers, too: a subscription that has received everything is no longer in the table, but still holds messages.

@@ -34,6 +34,7 @@ from jsclient import errors, waiting
 from jsclient._connection.sender import BULK, UNKEPT, Sender, Unkept
 from jsclient.durations import FOREVER, Deadline
 from jsclient.protocol.frames import Frame
+from jsclient.waiting import GIL
 
 if TYPE_CHECKING:
     from jsclient._transport import Transport
@@ -100,7 +101,7 @@ class Outbox:
         write_timeout: float = WRITE_TIMEOUT,
     ) -> None:
         self.frames: deque[Frame] = deque()
-        # Bytes queued. Without a lock, so a trigger and not an account; exact whenever the queue is empty.
+        # Bytes queued: a trigger. An exception between count and append makes it wrong until the queue is empty.
         self.size: int = 0
         self.offline: bool = True
         self.closed: Callable[[], BaseException] | None = None
@@ -122,7 +123,8 @@ class Outbox:
         self._bounds: dict[int, Deadline] = {}  # thread -> see `sends_within`
         # Until `size` reaches this a publisher need not try to write: another thread is writing. A hint only.
         self.relief: int = 0
-        # Guards the count of frames queued while offline, and the switch between online and offline.
+        # Guards the count of frames queued while offline, and the switch between online and offline. Without the
+        # interpreter lock it guards `size`, too.
         self._account = waiting.new_lock()
         self._offline_bytes = 0
         self.online: waiting.Gate = waiting.Gate()  # opens when this offline time ends; each has its own
@@ -138,9 +140,12 @@ class Outbox:
         if self.offline:
             self._post_offline(frame)
             return
-        self.frames.append(frame)
         size = len(frame)  # not inside the addition: threads may switch at a call, and a count would be lost
-        self.size += size
+        if GIL:
+            self.size += size
+        else:
+            self.count_queued(size)
+        self.frames.append(frame)
         if self.closed is not None:
             self._came_late(frame)
         if self.size >= limit and self.size >= self.relief:
@@ -153,9 +158,12 @@ class Outbox:
         if self.offline:
             self._post_offline(frame)
             return
-        self.frames.append(frame)
         size = len(frame)
-        self.size += size
+        if GIL:
+            self.size += size
+        else:
+            self.count_queued(size)
+        self.frames.append(frame)
         if self.closed is not None:
             self._came_late(frame)
         if self.size >= BULK and self.size >= self.relief:
@@ -186,9 +194,8 @@ class Outbox:
         if self.offline:
             self._post_offline(frame)
             return
+        self.count_queued(len(frame))
         self.frames.append(frame)
-        size = len(frame)
-        self.size += size
         if self.closed is not None:
             self._came_late(frame)
         if not self.drain() and self.lock._is_owned() and self.withdraw(frame):
@@ -203,9 +210,8 @@ class Outbox:
 
     def post_control(self, frame: Frame) -> None:
         """Queue a SUB, UNSUB or PONG. It neither sends nor waits; `check_control` is its bound."""
+        self.count_queued(len(frame))
         self.frames.append(frame)
-        size = len(frame)
-        self.size += size
 
     def check_control(self) -> None:
         """Raises BufferFull if the queue exceeds a full queue plus the most bytes that wait for a new link."""
@@ -219,8 +225,8 @@ class Outbox:
             return False
         if self.lock._is_owned():
             return False  # on top of this thread's own write: others cannot write
+        self.count_queued(size)
         self.frames.append(frame)
-        self.size += size
         return self.closed is None or not self.withdraw(frame)
 
     def withdraw(self, frame: Frame) -> bool:
@@ -230,9 +236,16 @@ class Outbox:
         except ValueError:
             sender = self._sender
             return sender is not None and sender.withdraw(frame)
-        size = len(frame)
-        self.size -= size
+        self.count_queued(-len(frame))
         return True
+
+    def count_queued(self, size: int) -> None:
+        """Change the number of queued bytes. A frame counts before it is queued: an empty queue must not look full."""
+        if GIL:
+            self.size += size
+            return
+        with self._account:
+            self.size += size
 
     def check_wait(self) -> None:
         """Raises Reentered if the caller is a signal handler on top of a write of the same thread."""
@@ -426,7 +439,9 @@ class Outbox:
         Raises the reason why the connection is closed.
         """
         while self.is_full() and not self.offline:
-            if not self.drain(deadline, in_line=True) and (deadline.expired() or self.lock._is_owned()):
+            if self.drain(deadline, in_line=True):
+                break  # nothing is queued, whatever the count says
+            if deadline.expired() or self.lock._is_owned():
                 return False
         if self.closed is not None:
             raise self.closed()  # close() sends now, and a thread that waited in line must not wait for it, too

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import compress, filterfalse
 from typing import Any
 
-from jsclient import errors, protocol
+from jsclient import errors, protocol, waiting
 from jsclient._connection.outbox import Outbox
 from jsclient._connection.sender import Unkept
 from jsclient.waiting import Ticket
@@ -42,11 +42,12 @@ class _Sent:
 
 
 class Pings:
-    """One entry per PING that was queued. Thread-safe without a lock: see the rule for locks in `waiting`."""
+    """One entry per PING that was queued."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self._sent = _Sent()
+        self._lock = waiting.new_lock()  # of the order of both queues, and of the end of a link
 
     @property
     def waiters(self) -> deque[Ping]:
@@ -67,12 +68,13 @@ class Pings:
             ping = Ping(protocol.PING)
             ping.ticket = ticket
             ping.at = time.monotonic()
-            # Into both queues in one call into C, if the link is still up. An interruption in between, be it Ctrl-C, a
-            # finalizer that flushes, another thread or the end of the link, would shift all later answers.
-            both: Iterator[Any] = filterfalse(sent.waiting.append, compress((ping,), sent.open))
-            self.outbox.frames.extend(both)
+            self.outbox.count_queued(len(protocol.PING))
+            with self._lock:
+                # Into both queues in one call into C, if the link is still up. Another thread or the end of the link
+                # waits for the lock. Ctrl-C or a finalizer that flushes between the two would shift all later answers.
+                both: Iterator[Any] = filterfalse(sent.waiting.append, compress((ping,), sent.open))
+                self.outbox.frames.extend(both)
             if sent.open:
-                self.outbox.size += len(protocol.PING)
                 return
         if ticket is not None:
             closed = self.outbox.closed
@@ -91,9 +93,11 @@ class Pings:
     def fail(self, make: Callable[[], BaseException], pongs_come: bool = False) -> None:
         """Waiting threads get an exception. With `pongs_come` the link lives on, and their places in the order stay."""
         sent = self._sent
-        if not pongs_come:
-            sent.open.clear()
-        for ping in list(sent.waiting):
+        with self._lock:
+            if not pongs_come:
+                sent.open.clear()
+            failed = sent.waiting.copy()
+        for ping in failed:
             if ping.ticket is not None:
                 ping.ticket.put(make())
         if not pongs_come:

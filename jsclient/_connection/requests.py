@@ -359,7 +359,7 @@ class Requests(ReplySink):
             self._check_open(call)
             for first in range(0, len(frames), EACH_WRITE):
                 self._post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
-            self._engine.messages_out += len(subjects)
+            self._engine.count_out(len(subjects))
             reading = self._engine.lent_reading()
             ended: Any = None if reading is None else read_replies(reading, self.sid, call, deadline)
             if ended is None:
@@ -441,7 +441,7 @@ class Requests(ReplySink):
             chain.leave(call.frame, deadline)
         else:
             self._post_now(call.frame, deadline)
-        self._engine.messages_out += 1
+        self._engine.count_out(1)
         call.counted = True
 
     def _take_back(self, call: Call) -> bool:
@@ -453,7 +453,7 @@ class Requests(ReplySink):
 
     def _uncount(self, call: Call) -> None:
         """The copy sent last has not left. Earlier ones have, and stay in the count."""
-        self._engine.messages_out -= call.counted
+        self._engine.count_out(-call.counted)
         call.counted = False
 
     def _wait_for_next_link(self, call: Call, deadline: Deadline, cancel: Cancel | None, sent: bool) -> None:

@@ -229,7 +229,7 @@ class Sender:
         self.bytes_taken += batch.size
         queue.relief = 0
         if queued:
-            queue.size -= batch.size
+            queue.count_queued(-batch.size)
         else:
             queue.size = 0
 
@@ -237,8 +237,8 @@ class Sender:
         kept = [frame for frame in batch.frames if not isinstance(frame, UNKEPT)]
         self.batch = None
         self.bytes_taken -= batch.size
+        self._queue.count_queued(sum(map(len, kept)))
         self._queue.frames.extendleft(reversed(kept))
-        self._queue.size += sum(map(len, kept))
 
     def withdraw(self, frame: Frame) -> bool:
         """Take back a frame that has left the queue and that the stream has not begun; True if that worked. It does not

@@ -120,7 +120,7 @@ class Shutdown:
         if left:
             log.warning("connection %d was closed with %d messages unsent", engine.number, len(left))
             acks = sum(isinstance(frame, bytes) and frame[4 : 4 + len(ACK)] == ACK for frame in left)
-            engine.messages_out -= len(left) - acks  # acks are not counted
+            engine.count_out(acks - len(left))  # acks are not counted
         engine.requests.fail(self.closed_error)  # the ones that began meanwhile
         try:
             engine.session.end_close(link)

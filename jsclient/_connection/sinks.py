@@ -276,7 +276,7 @@ class Inbox(BaseSubscription):
     def _within_credit(self, messages: list[Msg], nbytes: int) -> bool:
         """Check the real contents; False to drop these messages."""
         mailbox = self.mailbox
-        waiting = sum(message_size(item) + OVERHEAD for item in tuple(mailbox.items) if isinstance(item, Msg))
+        waiting = sum(message_size(item) + OVERHEAD for item in mailbox.items.copy() if isinstance(item, Msg))
         if len(mailbox.items) + len(messages) <= self._most and waiting + nbytes <= self._most_bytes:
             self._came = waiting + nbytes
             mailbox.overflowing = False

@@ -6,13 +6,12 @@ original subject. The messages of one chunk are grouped, and each group goes to 
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import protocol
+from jsclient import protocol, waiting
 from jsclient._connection.mailbox import OVERHEAD, message_size
 from jsclient._connection.sender import Unkept
 from jsclient._connection.sinks import BaseSubscription
@@ -45,7 +44,8 @@ class Subscriptions:
         self._outbox = engine.outbox
         self._links = 0  # made so far
         self._told: deque[Told] = deque(maxlen=MOST_TOLD)  # in the order in which they were queued
-        self._sids = itertools.count(1)
+        self._order = waiting.new_lock()  # frames have the same order in `_told` and in the outbox
+        self._next_sid = waiting.numbers()
 
     # --- the reader ---------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Subscriptions:
     # --- any thread ---------------------------------------------------------------------------------------
 
     def next_sid(self) -> bytes:
-        return b"%d" % next(self._sids)
+        return b"%d" % self._next_sid()
 
     def add(self, subscription: BaseSubscription) -> None:
         """Enter it into the table and send SUB, without waiting for a stalled link. Raises BufferFull if far too much
@@ -137,11 +137,11 @@ class Subscriptions:
 
     def _tell(self, frame: bytes, sid: bytes) -> None:
         told = _told(frame, sid)
-        # Into both queues in one call into C: they have the same order.
-        both: Iterator[Any] = filterfalse(self._told.append, (told,))
-        self._outbox.frames.extend(both)
-        size = len(frame)
-        self._outbox.size += size
+        self._outbox.count_queued(len(frame))
+        with self._order:
+            # Into both queues in one call into C, because Ctrl-C may come between two calls.
+            both: Iterator[Any] = filterfalse(self._told.append, (told,))
+            self._outbox.frames.extend(both)
 
     def remove(self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False) -> None:
         """Forget a subscription. With `keep_sink` only the server does, and messages on their way still arrive."""

@@ -75,7 +75,7 @@ class Takers:
         """Let the calls that the end of the connection has interrupted return their messages. Wait only briefly: a
         thread may never get to it, or the call may be beneath this one, on the same thread."""
         deadline, me, nobody = Deadline(HAND_BACK), threading.get_ident(), waiting.Gate()
-        while any(thread != me for thread in tuple(self.calls)) and not deadline.expired():
+        while any(thread != me for thread in self.calls.copy()) and not deadline.expired():
             nobody.wait(HAND_BACK / 100)
 
     def enter(self, taker: Taker, instead_of: Taker | None = None) -> None:

@@ -44,18 +44,18 @@ Without the interpreter lock it is right to wake all threads together, and no ch
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import waiting
 
 if TYPE_CHECKING:
     from jsclient._connection.outbox import Outbox
     from jsclient.durations import Deadline
     from jsclient.protocol.frames import Frame
 
-CHAINS: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""True if threads share an interpreter lock."""
+CHAINS: Final = waiting.GIL
 
 ENOUGH: Final = 24
 """Number of frames left that the next thread to step sends. With 12 the writes cost as much as they gain. With no limit

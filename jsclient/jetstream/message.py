@@ -12,7 +12,7 @@ from typing import TypeVar as _TypeVar
 
 import msgspec
 
-from jsclient import checks, codecs, protocol
+from jsclient import checks, codecs, protocol, waiting
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
@@ -22,6 +22,7 @@ from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 from jsclient.jetstream.without_payload import lacks_payload, missing
 from jsclient.message import Msg
 from jsclient.protocol.frames import pub, pub_start, pub_to
+from jsclient.waiting import GIL
 
 _ACK_PREFIX: Final = b"$JS.ACK."
 _ACK: Final = pub_to(ACK)
@@ -249,8 +250,10 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         if not reply:
             _no_reply()
         try:
-            # Deleting a slot is one C call that fails if it is empty: a compare-and-set without a lock.
-            del self._open
+            if GIL:
+                del self._open  # one step, which fails if the slot is empty
+            else:
+                _take_open(self)
         except AttributeError:
             _already()
         try:
@@ -311,7 +314,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         if not self.msg.raw_reply:
             _no_reply()
         try:
-            del self._open
+            _take_open(self)
         except AttributeError:
             _already()
 
@@ -373,6 +376,15 @@ def sequence_of(message: JetStreamMsg) -> int | None:
         return message.stream_seq
     except NotJetStreamMessage:
         return None
+
+
+_taking: Any = waiting.new_lock()
+
+
+def _take_open(message: JetStreamMsg) -> None:
+    """Of many threads one succeeds, the others get AttributeError. Without the interpreter lock that takes a lock."""
+    with _taking:
+        del message._open
 
 
 def _already() -> NoReturn:

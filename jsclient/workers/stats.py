@@ -78,7 +78,7 @@ def percentile(times: list[float], part: float) -> float:
 def snapshot(counters: Iterable[Counters], held: Iterable[Held], **rest: Any) -> PoolSnapshot:
     """Add the counters up. `held` has the messages of workers and keys."""
     all_counters = list(counters)
-    times = sorted(value for counter in all_counters for value in list(counter.times))
+    times = sorted(value for counter in all_counters for value in counter.times.copy())
     in_hand = list(held)
     begun = [item.started if item.taken is None else item.taken for item in in_hand]
 

@@ -46,7 +46,7 @@ def test_unique_over_threads() -> None:
 def test_a_used_up_counter_gets_a_new_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nuid, "_current", nuid._Generator())
     before = nuid.next_nuid()
-    nuid._current._sequence = iter([nuid._SEQUENCE_END])  # type: ignore[assignment]
+    nuid._current._sequence = lambda: nuid._SEQUENCE_END
     after = nuid.next_nuid()
     assert after[:12] != before[:12]
     assert len(after) == 22

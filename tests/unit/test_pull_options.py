@@ -92,7 +92,7 @@ def test_what_makes_no_sense(given: dict[str, Any]) -> None:
 )
 def test_a_window_that_was_not_given_may_grow(given: dict[str, Any], first: int, most: int) -> None:
     options = PullOptions(**given)
-    state = options.state(itertools.count(1))
+    state = options.state(itertools.count(1).__next__)
     assert options.batch_limit == first
     assert state.max_messages == first
     assert state._most_messages == most

@@ -10,10 +10,10 @@ a late status differs from a current one. Messages keep their own subject and co
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Final
 
+from jsclient import waiting
 from jsclient.jetstream.consuming.pull_statuses import Verdict
 
 REMEMBERED: Final = 1_024
@@ -46,12 +46,12 @@ class Credit:
     _too_small = False  # the last pull was in vain because of its bytes: the next one gets all of them
     _failures = 0
 
-    def __init__(self, max_bytes: int = 0, *, numbers: Iterator[int] | None = None) -> None:
+    def __init__(self, max_bytes: int = 0, *, numbers: Callable[[], int] | None = None) -> None:
         self.max_bytes = max_bytes
         self.limited: bool = max_bytes > 0
         """The pulls have a limit of bytes, and the owner counts the bytes of the messages that it takes."""
         self.open: dict[int, tuple[int, int]] = {}
-        self._numbers = itertools.count(1) if numbers is None else numbers
+        self._numbers = waiting.numbers() if numbers is None else numbers
 
     def taken(self) -> int:
         """Messages taken up to now."""
@@ -92,7 +92,7 @@ class Credit:
 
     def opened(self, batch: int, nbytes: int) -> int:
         """A pull goes out; its number is the last token of its reply subject."""
-        number = self._newest = next(self._numbers)
+        number = self._newest = self._numbers()
         if len(self.open) >= REMEMBERED:
             del self.open[next(iter(self.open))]
         self.open[number] = (batch, nbytes)
@@ -168,7 +168,7 @@ class Remainder(Credit):
     """The verdict on the end of the last pull, unless another pull follows."""
 
     def __init__(
-        self, messages: int, max_bytes: int = 0, *, numbers: Iterator[int] | None = None, pull_bytes: int = 0
+        self, messages: int, max_bytes: int = 0, *, numbers: Callable[[], int] | None = None, pull_bytes: int = 0
     ) -> None:
         """`pull_bytes` is the limit of each pull if the fetch has none (0 is unlimited)."""
         super().__init__(max_bytes, numbers=numbers)

@@ -432,7 +432,7 @@ class OrderedMessages(MessageIterator[M]):
 
     def _waiting_size(self) -> tuple[int, int]:
         """(messages, bytes) checked and not taken."""
-        ready = tuple(self._ready)
+        ready = self._ready.copy()
         return len(ready), sum(map(message_size, ready))
 
     # --- how it is with it, and the end -------------------------------------------------------------------------

@@ -6,10 +6,10 @@ the *application* takes a message.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
+from jsclient import waiting
 from jsclient.jetstream.consuming.credit import Credit
 
 UNLIMITED_BATCH: Final = 1_000_000
@@ -44,8 +44,8 @@ SHORTEST: Final = 1e-6
 class PullState(Credit):
     """The credit of one continuous consume.
 
-    `take()` counts a message that the application takes. It is the only call on the hot path: an `itertools.count`,
-    atomic without a lock. A new pull is due as soon as its result reaches `check_at`. All other methods are called
+    `take()` counts a message that the application takes. It is the only call on the hot path, and any thread may make
+    it. A new pull is due as soon as its result reaches `check_at`. All other methods are called
     under the owner's lock.
     """
 
@@ -59,7 +59,7 @@ class PullState(Credit):
         threshold_messages: int | None = None,
         threshold_bytes: int | None = None,
         stop_after: int | None = None,
-        numbers: Iterator[int] | None = None,
+        numbers: Callable[[], int] | None = None,
         most_messages: int = 0,
     ) -> None:
         """Above 0, `most_messages` lets `max_messages` grow up to there: see `_fit_window`."""
@@ -71,7 +71,7 @@ class PullState(Credit):
             threshold_bytes = (max_bytes + 1) // 2 if max_messages >= UNLIMITED_BATCH else 0
         self.threshold_bytes = threshold_bytes
         self.stop_after = stop_after
-        self.take: Callable[[], int] = itertools.count(1).__next__
+        self.take: Callable[[], int] = waiting.numbers()
         self.check_at: int = 1
         self._least_messages = max_messages
         self._most_messages = most_messages

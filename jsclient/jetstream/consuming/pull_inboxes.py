@@ -9,11 +9,11 @@ for.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
@@ -80,7 +80,7 @@ def _seals(block: int) -> bytes:
 class PullInbox:
     """One wildcard subscription; every pull on it has its own token."""
 
-    numbers: itertools.count[int] = itertools.count(1)
+    numbers: Callable[[], int] = staticmethod(waiting.numbers())
     """Numbers of pulls. They are unique in the process, so a late status cannot match a later pull on the inbox."""
 
     def __init__(self, connection: Connection) -> None:
@@ -126,7 +126,7 @@ class PullInbox:
     def snapshot(self) -> tuple[int, int]:
         """(messages, bytes) received and not taken, without statuses and link events."""
         count = size = 0
-        for item in tuple(self.mailbox.items):
+        for item in self.mailbox.items.copy():
             if self._is_message(item):
                 count += 1
                 size += message_size(item)
@@ -134,7 +134,7 @@ class PullInbox:
 
     def statuses(self) -> list[Msg]:
         """The statuses received and not taken."""
-        items = tuple(self.mailbox.items)
+        items = self.mailbox.items.copy()
         return [item for item in items if not isinstance(item, NO_MESSAGE) and self.is_control(item)]
 
     def _is_message(self, item: Any) -> bool:
@@ -233,16 +233,16 @@ class PullInboxes:
             self.reconnected_at = time.monotonic()
         elif event is LinkEvent.CLOSED:
             self.idle.clear()
-            for inbox in tuple(self._active):  # unsubscribed by now; the messages that they hold go back next
+            for inbox in self._active.copy():  # unsubscribed by now; the messages that they hold go back next
                 inbox.ask_to_forget_pulls()
         elif event is LinkEvent.SERVER_LEFT:
-            for inbox in tuple(self._active):
+            for inbox in self._active.copy():
                 if inbox.one_server:
                     inbox.mailbox.put(event)
 
     def _violation(self, error: errors.PermissionViolation) -> None:
         """On the reader thread: inboxes with pulls on the refused subject get the reason instead of silence."""
-        for inbox in tuple(self._active):
+        for inbox in self._active.copy():
             if inbox.pull_subject == error.subject:
                 inbox.mailbox.put(error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
@@ -297,7 +297,7 @@ class PullOptions:
             self.priority,
         )
 
-    def state(self, numbers: Iterator[int]) -> PullState:
+    def state(self, numbers: Callable[[], int]) -> PullState:
         """For layers: the bookkeeping of one reading."""
         return PullState(
             self.batch_limit,
