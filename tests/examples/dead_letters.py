@@ -1,4 +1,7 @@
-"""Dead letters: what fails for good is kept with its reason, looked at, and sent again when the cause is mended."""
+"""Dead letters: a message that fails for good is kept with its reason.
+
+You look at it, and send it again after you have fixed the cause.
+"""
 
 import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
@@ -17,12 +20,16 @@ def handle(msg: JetStreamMsg) -> None:
 with jsclient.connect("nats://127.0.0.1:4222") as nc:
     js = JetStream(nc)
     js.create_or_update_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
-    stream = js.create_or_update_stream(StreamConfig(name="INVOICING", subjects=["invoicing"]))
+    stream = js.create_or_update_stream(
+        StreamConfig(name="INVOICING", subjects=["invoicing"])
+    )
     consumer = stream.create_or_update_consumer(ConsumerConfig(durable_name="billing"))
     for text in ("good", "broken"):
         js.publish("invoicing", text)
 
-    with WorkerPool(consumer, handle, attempts=2, backoff=[0.01], dead_letter="dead.invoicing") as pool:
+    with WorkerPool(
+        consumer, handle, attempts=2, backoff=[0.01], dead_letter="dead.invoicing"
+    ) as pool:
         while pool.snapshot().dead < 1:
             pool.wait(timeout=0.05)
         letters = DeadLetters(js)

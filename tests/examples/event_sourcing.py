@@ -1,4 +1,7 @@
-"""Event sourcing: the state is the sum of a subject's events, and an expected sequence forbids lost updates."""
+"""Event sourcing: the state is the sum of the events of a subject.
+
+An expected sequence prevents lost updates.
+"""
 
 import jsclient
 from jsclient import errors
@@ -8,7 +11,9 @@ from jsclient.jetstream import JetStream, Stream, StreamConfig
 def load(stream: Stream, subject: str) -> tuple[int, int]:
     """(balance, sequence of the last event of this account)"""
     balance, last = 0, 0
-    with stream.ordered_consumer(filter_subjects=[subject]).read_until(drained=True) as events:
+    with stream.ordered_consumer(filter_subjects=[subject]).read_until(
+        drained=True
+    ) as events:
         for event in events:
             balance += int(event.data)
             last = event.stream_seq
@@ -20,13 +25,20 @@ def withdraw(js: JetStream, stream: Stream, account: str, amount: int) -> int:
     balance, last = load(stream, subject)
     if balance < amount:
         raise ValueError("not enough")
-    js.publish(subject, str(-amount), expected_last_subject_seq=last, msg_id=f"{account}-after-{last}")
+    js.publish(
+        subject,
+        str(-amount),
+        expected_last_subject_seq=last,
+        msg_id=f"{account}-after-{last}",
+    )
     return last
 
 
 with jsclient.connect("nats://127.0.0.1:4222") as nc:
     js = JetStream(nc)
-    stream = js.create_or_update_stream(StreamConfig(name="ACCOUNTS", subjects=["account.*"]))
+    stream = js.create_or_update_stream(
+        StreamConfig(name="ACCOUNTS", subjects=["account.*"])
+    )
     before, _ = load(stream, "account.sue")
     js.publish("account.sue", b"100")
     seen = withdraw(js, stream, "sue", 30)

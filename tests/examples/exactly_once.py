@@ -1,7 +1,8 @@
-"""Exactly-once processing: the result and the position are stored in one transaction of the database.
+"""Exactly-once processing: one transaction of the database stores result and position.
 
-An ack, even a confirmed one, is not enough: after a crash of the server or of this program a message may come again.
-So the database remembers the sequence of the last message that it contains, and what comes again is recognized.
+An ack alone is not enough: after a crash of the server or of this program, a message
+may be redelivered. So the database remembers the sequence of the last message that it
+contains, and the program recognizes redelivered messages.
 """
 
 import sqlite3
@@ -17,24 +18,40 @@ db.execute("INSERT INTO position VALUES ('PAYMENTS', 0)")
 
 def book(msg: JetStreamMsg) -> None:
     with db:  # one transaction: both rows, or none
-        (last,) = db.execute("SELECT seq FROM position WHERE stream = 'PAYMENTS'").fetchone()
+        (last,) = db.execute(
+            "SELECT seq FROM position WHERE stream = 'PAYMENTS'"
+        ).fetchone()
         if msg.stream_seq <= last:
             return  # it was booked before; only its ack was lost
         account, cents = msg.data.decode().split()
         db.execute("INSERT OR IGNORE INTO balance VALUES (?, 0)", (account,))
-        db.execute("UPDATE balance SET cents = cents + ? WHERE account = ?", (int(cents), account))
-        db.execute("UPDATE position SET seq = ? WHERE stream = 'PAYMENTS'", (msg.stream_seq,))
+        db.execute(
+            "UPDATE balance SET cents = cents + ? WHERE account = ?",
+            (int(cents), account),
+        )
+        db.execute(
+            "UPDATE position SET seq = ? WHERE stream = 'PAYMENTS'", (msg.stream_seq,)
+        )
 
 
 with jsclient.connect("nats://127.0.0.1:4222") as nc:
     js = JetStream(nc)
-    stream = js.create_or_update_stream(StreamConfig(name="PAYMENTS", subjects=["payments"]))
+    stream = js.create_or_update_stream(
+        StreamConfig(name="PAYMENTS", subjects=["payments"])
+    )
     for number in range(10):
-        js.publish("payments", "sue 100", msg_id=f"payment-{number}")  # a repeated publish is stored once
+        js.publish(
+            "payments", "sue 100", msg_id=f"payment-{number}"
+        )  # a repeated publish is stored once
 
-    # It begins behind what the database contains. max_ack_pending=1: one message at a time, in the order of the stream
-    (last,) = db.execute("SELECT seq FROM position WHERE stream = 'PAYMENTS'").fetchone()
-    start = ConsumerConfig(deliver_policy="by_start_sequence", opt_start_seq=last + 1, max_ack_pending=1)
+    # Begin behind the position in the database. max_ack_pending=1: one message at a
+    # time, in the order of the stream.
+    (last,) = db.execute(
+        "SELECT seq FROM position WHERE stream = 'PAYMENTS'"
+    ).fetchone()
+    start = ConsumerConfig(
+        deliver_policy="by_start_sequence", opt_start_seq=last + 1, max_ack_pending=1
+    )
     with stream.create_consumer(start).messages(max_messages=1) as messages:
         for msg in messages:
             book(msg)

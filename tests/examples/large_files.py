@@ -9,12 +9,18 @@ from jsclient.jetstream import JetStream, StreamConfig
 
 with jsclient.connect("nats://127.0.0.1:4222") as nc:
     js = JetStream(nc)
-    store = objectstore.create_object_store(js, objectstore.ObjectStoreConfig(bucket="videos", ttl=86400))
+    store = objectstore.create_object_store(
+        js, objectstore.ObjectStoreConfig(bucket="videos", ttl=86400)
+    )
     js.create_or_update_stream(StreamConfig(name="VIDEOS", subjects=["videos.>"]))
 
     data = io.BytesIO(b"frame" * 100_000)
-    info = store.put("holiday.mp4", data)  # a path or an open file needs the memory of a few chunks
-    js.publish("videos.uploaded", info.name)  # only now: the file is there when the message comes
+    info = store.put(
+        "holiday.mp4", data
+    )  # a path or an open file needs the memory of a few chunks
+    js.publish(
+        "videos.uploaded", info.name
+    )  # only now: the file is there when the message comes
 
     digest = hashlib.sha256()
     with store.get("holiday.mp4") as reader:

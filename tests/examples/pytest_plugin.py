@@ -1,4 +1,4 @@
-"""Tests of a user's project: tests/live/test_testing_plugin.py runs them with the plugin."""
+"""Tests of a project; tests/live/test_testing_plugin.py runs them with the plugin."""
 
 import jsclient
 from jsclient.jetstream import JetStream, StreamConfig

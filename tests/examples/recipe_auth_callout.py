@@ -1,4 +1,5 @@
-"""Auth callout: nats-server asks a service of yours who may connect, and to what."""
+"""Auth callout: nats-server asks your service who may connect, and with which
+permissions."""
 
 import base64
 import hashlib

@@ -1,6 +1,7 @@
-"""Django: publish after the database has committed, so that nobody hears of an order that was rolled back.
+"""Django: publish after the database has committed.
 
-A process that dies between the commit and the publish loses the message; where that must not be, use an outbox.
+So no one hears of an order that was rolled back. A process that dies between the commit
+and the publish loses the message; if that must not happen, use an outbox.
 """
 
 import django
@@ -10,7 +11,9 @@ from django.db import transaction
 import jsclient
 from jsclient.jetstream import JetStream, StreamConfig
 
-settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+)
 django.setup()
 OPTIONS = jsclient.ConnectOptions(servers="nats://127.0.0.1:4222", name="shop")
 
@@ -19,7 +22,9 @@ def place_order(number: str) -> None:
     with transaction.atomic():
         # Order.objects.create(number=number)
         transaction.on_commit(
-            lambda: JetStream(jsclient.shared(OPTIONS)).publish("django.orders", number, msg_id=number)
+            lambda: JetStream(jsclient.shared(OPTIONS)).publish(
+                "django.orders", number, msg_id=number
+            )
         )
 
 

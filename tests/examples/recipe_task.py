@@ -1,7 +1,8 @@
-"""A task of a scheduler (Airflow and its like): takes what is there, ends, and may be run again.
+"""A task of a scheduler such as Airflow: handles the stored messages, and ends.
 
-The run takes only what was stored when it began; what comes meanwhile is for the next run. A task that dies has
-acknowledged only what it has done, and its repetition begins behind that.
+The run takes only messages that were stored when it began; later ones are for the next
+run. A task that dies has acknowledged only what it has done, and its repetition
+continues behind that.
 """
 
 import jsclient
@@ -11,7 +12,9 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 def daily_load(servers: str) -> int:
     with jsclient.connect(servers, name="daily-load") as nc:
         js = JetStream(nc)
-        consumer = js.create_or_update_consumer("EVENTS", ConsumerConfig(durable_name="daily", ack_wait=60))
+        consumer = js.create_or_update_consumer(
+            "EVENTS", ConsumerConfig(durable_name="daily", ack_wait=60)
+        )
         info = consumer.info()
         left, loaded = info.num_pending + info.num_ack_pending, 0
         while left > 0:

@@ -1,4 +1,4 @@
-"""Request and reply: a service with four threads, discovery and statistics; a client that tells errors apart."""
+"""Request and reply: a service with four threads, and a client."""
 
 import jsclient
 from jsclient import errors, services
@@ -13,9 +13,14 @@ def divide(request: services.Request) -> None:
 
 
 with jsclient.connect("nats://127.0.0.1:4222") as nc:
-    with services.add_service(nc, services.ServiceConfig(name="calculator", version="1.0.0")) as service:
+    with services.add_service(
+        nc, services.ServiceConfig(name="calculator", version="1.0.0")
+    ) as service:
         service.add_endpoint("divide", divide, workers=4)
-        assert services.check_response(nc.request("divide", b"[6, 3]", timeout=5)).data == b"2.0"
+        assert (
+            services.check_response(nc.request("divide", b"[6, 3]", timeout=5)).data
+            == b"2.0"
+        )
         try:
             services.check_response(nc.request("divide", b"[6, 0]", timeout=5))
         except errors.ServiceError as error:

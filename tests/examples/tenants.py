@@ -1,4 +1,7 @@
-"""Several tenants on one server: an account each. Subjects and streams of one do not exist for the other."""
+"""Several tenants on one server: an account each.
+
+The subjects and streams of one account do not exist for the other.
+"""
 
 import jsclient
 from jsclient import errors

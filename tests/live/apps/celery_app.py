@@ -1,4 +1,7 @@
-"""A Celery application with prefork workers: `jsclient.shared(options)` in the task, nothing at import time."""
+"""A Celery application with prefork workers.
+
+The task calls `jsclient.shared(options)`; importing this module does nothing.
+"""
 
 from __future__ import annotations
 

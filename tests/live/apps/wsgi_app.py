@@ -1,4 +1,7 @@
-"""A WSGI application for gunicorn, also with `--preload`: options at import time, the connection in the view."""
+"""A WSGI application for gunicorn, also with `--preload`.
+
+The options are made at import time, the connection in the view.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ OPTIONS = jsclient.ConnectOptions(servers=os.environ["NATS_URL"])
 
 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    js = JetStream(jsclient.shared(OPTIONS))  # one connection per worker process, made at its first request
+    # One connection per worker process, made at its first request.
+    js = JetStream(jsclient.shared(OPTIONS))
     ack = js.publish("web.hits", str(os.getpid()))
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [str(ack.seq).encode()]

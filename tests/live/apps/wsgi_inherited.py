@@ -1,4 +1,7 @@
-"""What not to do: a connection of the master process, used in a forked worker. The worker must get an error."""
+"""A mistake: a connection of the master process, used in a forked worker.
+
+The worker must get an error.
+"""
 
 from __future__ import annotations
 
