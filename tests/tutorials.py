@@ -10,9 +10,12 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from jsclient.testing import NatsServer
 
 BLOCK = re.compile(r"^```(python|console|output)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: A command may go on over lines: after a backslash, and from `do` to `done`.
@@ -20,7 +23,7 @@ COMMAND = re.compile(r"^\$ ((?:.*\\\n|.*\bdo\n(?:(?!.*\bdone).*\n)*)*.*)\n((?:(?
 USUAL = "nats://127.0.0.1:4222"
 END = "--- end of the command"
 #: A shell command may look at what a program in the background has yet to print: it is run again until it matches.
-TRIES = 40
+PATIENCE = 400
 
 
 class Program(NamedTuple):
@@ -104,13 +107,13 @@ class Shell:
             start_new_session=True,
         )
 
-    def run(self, line: str) -> str:
+    def run(self, line: str, *, limit: float = 60) -> str:
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         self._bash.stdin.write(f"{line}\necho '{END}'\n")
         self._bash.stdin.flush()
         lines: list[str] = []
-        timer = threading.Timer(60, self._bash.kill)
+        timer = threading.Timer(limit, self._bash.kill)
         timer.start()
         try:
             for printed in self._bash.stdout:
@@ -119,17 +122,44 @@ class Shell:
                 lines.append(printed)
         finally:
             timer.cancel()
-        raise AssertionError(f"the shell ended, or a minute was over: {line}\n{''.join(lines)}")
+        raise AssertionError(f"the shell ended, or {limit} s were over: {line}\n{''.join(lines)}")
 
     def expect(self, command: Command) -> None:
         """Run a command; one that only looks (`cat`, `curl`, `jsclient ... ls`) until it shows what the page does."""
         looks = re.match(r"cat |sort |curl |jsclient (?:\w+ )*(?:ls|top)", command.line)
-        for _ in range(TRIES if looks else 1):
-            printed = self.run(command.line)
-            if matches(command.output, printed):
-                return
+        end = time.monotonic() + (PATIENCE if looks else 0)
+        while not matches(command.output, printed := self.run(command.line, limit=PATIENCE)):
+            if time.monotonic() > end:
+                break
             self.run("sleep 0.25")
+        else:
+            return
         check(command.line, command.output, printed)
 
     def close(self) -> None:
         self._bash.communicate("kill $(jobs -p) 2>/dev/null; exit\n", timeout=30)
+
+
+def follow(page: Path, folder: Path, server: NatsServer) -> None:
+    """Do what the page says, step by step, and compare what comes with what the page shows."""
+
+    def answer(prompt: str) -> str:
+        if prompt.startswith("Stop the server"):
+            server.stop()
+        elif prompt.startswith("Start the server"):
+            server.start()
+        return ""
+
+    shell = Shell(folder, server.url)
+    try:
+        for number, step in enumerate(steps(page), 1):
+            if isinstance(step, Command):
+                shell.expect(step)
+            elif step.file:
+                (folder / step.file).write_text(step.code.replace(USUAL, server.url))
+            else:
+                printed = run(step, f"<{page.name} program {number}>", server.url, answer)
+                assert step.output is not None, f"program {number} shows no output"
+                check(f"program {number}", step.output, printed)
+    finally:
+        shell.close()
