@@ -8,12 +8,15 @@ from __future__ import annotations
 import functools
 import http.server
 import importlib.util
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,61 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
 PHONE = (390, 844)
+#: words that a reader types -> a page, or one of its sections, where they belong
+QUERIES = {
+    "throughput": "performance#",
+    "progress": "objectstore",
+    "optimistic locking": "keyvalue#",
+    "install": "start",
+    "timeout": "connecting#",
+    "stuck": "troubleshooting#",
+    "dead letter": "workers#",
+    "retry": "workers",
+    "exactly once": "patterns#",
+    "deduplication": "jetstream#",
+    "ack": "jetstream#",
+    "nak": "jetstream#",
+    "redelivery": "jetstream#",
+    "fetch": "jetstream#",
+    "replay": "jetstream#",
+    "json": "jetstream#",
+    "credentials": "connecting",
+    "rotate": "connecting#",
+    "tls": "connecting",
+    "reconnect": "connecting#",
+    "queue group": "core#",
+    "wildcard": "core",
+    "request": "core#",
+    "leader election": "coordination",
+    "lock": "coordination",
+    "order by key": "groups",
+    "pandas": "arrow",
+    "duckdb": "arrow",
+    "spark": "spark",
+    "checkpoint": "spark#",
+    "pytest": "testing",
+    "mock": "testing",
+    "kubernetes": "operations#",
+    "systemd": "operations#",
+    "prometheus": "operations#",
+    "logging": "operations#",
+    "sigterm": "operations#",
+    "fork": "threads#",
+    "asyncio": "threads",
+    "schedule": "patterns#",
+    "outbox": "patterns#",
+    "backup": "backup",
+    "large file": "objectstore",
+    "slow consumer": "troubleshooting#",
+    "no responders": "troubleshooting#",
+    "twice": "troubleshooting#",
+    "permission": "security#",
+    "kafka": "from-kafka",
+    "version": "servers",
+    "publish_async": "api/jetstream.JetStream#",
+    "DigestMismatch": "api/errors#",
+}
+ENTRIES = 12
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +137,101 @@ def browser() -> Iterator[Any]:
 
 def test_every_page_is_in_the_table_of_contents(built: Path) -> None:
     index = (built / "index.html").read_text(encoding="utf-8")
-    pages = {name for name in site.sources().values() if name != "index.md"}
+    pages = {name for name in site.sources().values() if name not in ("index.md", "404.md")}
     assert [name for name in pages if f'href="{name.removesuffix(".md")}.html' not in index] == []
+
+
+def search(site: Path, queries: list[str]) -> list[list[str]]:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node here (Debian: apt-get install nodejs)")
+    command = [node, str(ROOT / "tests" / "search.js"), str(site), *queries]
+    return list(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+def test_the_right_page_is_among_the_first_three(built: Path) -> None:
+    assert len(QUERIES) >= 40
+    found = search(built, list(QUERIES))
+    wrong = {
+        query: hits[:3]
+        for (query, page), hits in zip(QUERIES.items(), found, strict=True)
+        if not any(hit.startswith(page) for hit in hits[:3])
+    }
+    assert wrong == {}
+
+
+def test_keyword_tables_and_the_wire_format_are_left_out(built: Path) -> None:
+    queries = ["PullOptionsDict", "StreamConfigDict", "JetStreamListener", "Parser", "ConnectOptionsDict"]
+    twins, configs, listener, parser, options = search(built, queries)
+    assert [hit for hit in twins + configs + options if "Dict" in hit.partition("#")[2]] == []
+    assert [hit for hit in parser if "#jsclient.protocol." in hit] == []
+    assert any("JetStreamListener" in hit for hit in listener), "the search finds no class at all"
+    index = (built / "genindex.html").read_text(encoding="utf-8")
+    assert "JetStreamListener" in index
+    assert "StreamConfigDict" not in index
+
+
+class SideBar(HTMLParser):
+    """The classes of the entries of the side bar, and of those that each stands in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[list[str]] = []
+        self._inside: list[str] = []
+        self._open = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        kind = dict(attrs).get("class") or ""
+        self._open |= tag == "div" and kind == "sidebar-tree"
+        if self._open and tag == "li":
+            self._inside.append(kind)
+            self.entries.append(list(self._inside))
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and tag == "li":
+            self._inside.pop()
+        self._open &= tag != "aside"
+
+
+def shown(entries: list[list[str]]) -> list[str]:
+    """The entries that are not folded: the sections, and what is in the current one; in a group, the group alone."""
+    unfolded = [places[-1] for places in entries if all("current" in place for place in places[:-1])]
+    in_group = any("toctree-l2 current has-children" in " ".join(kind.split()) for kind in unfolded)
+    return [kind for kind in unfolded if not (in_group and "toctree-l2" in kind and "current" not in kind)]
+
+
+def test_the_side_bar_is_short_on_every_page(built: Path) -> None:
+    too_long = {}
+    for page in built.rglob("*.html"):
+        bar = SideBar()
+        bar.feed(page.read_text(encoding="utf-8"))
+        if bar.entries and len(shown(bar.entries)) > ENTRIES:
+            too_long[str(page.relative_to(built))] = len(shown(bar.entries))
+    assert too_long == {}
+    bar = SideBar()
+    bar.feed((built / "index.html").read_text(encoding="utf-8"))
+    assert 5 <= len(shown(bar.entries)) < len(bar.entries)
+
+
+def test_pages_describe_themselves(built: Path) -> None:
+    for page in ("index", "jetstream", "404", "api/jetstream.JetStream"):
+        text = (built / f"{page}.html").read_text(encoding="utf-8")
+        for mark in (
+            'name="description" content="',
+            'property="og:title" content="',
+            'rel="shortcut icon"',
+            "logo.svg",
+        ):
+            assert mark in text, f"{page}: {mark}"
+
+
+def test_no_line_of_code_is_wider_than_its_place(built: Path) -> None:
+    """On the site, where programs of tests/examples and helps of commands are shown, too."""
+    wide = []
+    for page in (built.parent / "docs-source").rglob("*.md"):
+        for block in re.findall(r"^```\w[\w ]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+            wide += [f"{page.name}: {line}" for line in block.splitlines() if len(line) > 88]
+    assert wide == []
 
 
 def test_search_finds(browser: Any, url: str) -> None:

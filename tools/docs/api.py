@@ -11,6 +11,7 @@ import enum
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -87,14 +88,18 @@ MADE_BY_USERS = {
     ),
     *("WorkerPool", "Parser", "JetStreamListener"),
 }
-#: What a reader looks for first stands first on its page; all others follow in the order of `__all__`.
-FIRST = {
+#: The main names, first on their page; all others follow in the order of `__all__`.
+FIRST = [
     *("connect", "Connection", "Subscription", "Msg", "ConnectOptions", "ReconnectPolicy", "TLSOptions", "shared"),
     *("JetStream", "Stream", "Consumer", "JetStreamMsg", "Batch", "StreamConfig", "ConsumerConfig", "PubAck"),
     *("KeyValue", "KeyValueConfig", "ObjectStore", "ObjectStoreConfig", "WorkerPool", "PoolOptions", "NatsServer"),
-}
+]
+#: A class with a longer text gets its own page, too.
+LONG = 1200
 #: The first words of docstrings of methods that other packages of the library call, and users do not.
 INTERNAL = ("For layers",)
+#: The first lines of a page that the side bar does not list.
+ORPHAN = "---\norphan: true\n---\n"
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -201,7 +206,7 @@ def clean(text: str) -> str:
 
 
 def docstring(value: Any) -> str:
-    """As it stands in the source, without the fields of a class, which are shown one by one."""
+    """The text in the source, without the fields of a class, which follow one by one."""
     target = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
     text = inspect.cleandoc(field_texts.own_doc(target)) if inspect.isclass(target) else inspect.getdoc(target) or ""
     return listed(field_texts.without_fields(text)) if text and not generated(target, text) else ""
@@ -292,9 +297,12 @@ def member_text(name: str, value: Any) -> Iterator[str]:
 
 
 def class_text(name: str, cls: type) -> Iterator[str]:
+    """A table of keyword arguments repeats what its call shows, so the index and the search leave it out."""
     exception = issubclass(cls, BaseException)
     head = name if exception or issubclass(cls, enum.Enum) else name + class_signature(cls)
-    yield f"::::{{py:{'exception' if exception else 'class'}}} {head}\n"
+    hidden = [":no-index:"] if is_typeddict(cls) else []
+    yield f"::::{{py:{'exception' if exception else 'class'}}} {head}"
+    yield from [*hidden, ""]
     if exception:
         bases = ", ".join(f"`{base.__name__}`" for base in known_bases(cls))
         code = getattr(cls, "err_codes", None) or ()
@@ -305,6 +313,7 @@ def class_text(name: str, cls: type) -> Iterator[str]:
             yield f"{title}: {text}\n"
     for name_of_field, field in fields(cls).items():
         yield f":::{{py:attribute}} {name_of_field}"
+        yield from hidden
         if field.annotation:
             yield f":type: {field.annotation}"
         if field.default:
@@ -339,23 +348,55 @@ def class_signature(cls: type) -> str:
     return re.sub(r" -> None$", "", signature(cls.__init__, method=True))
 
 
-def module_page(module_name: str) -> str:
-    """One page: the module's docstring, then every public name in the order of `__all__`."""
+def module_pages(module_name: str) -> dict[str, str]:
+    """The page of a module, and a page for each of its main classes."""
     module = importlib.import_module(module_name)
-    lines = [
-        f"# {MODULES[module_name]}\n",
-        indented(docstring_of_module(module)),
-        f"```{{py:module}} {module_name}\n```\n",
-    ]
+    page = page_name(module_name)
+    made = {page: ""}
+    links = ["| class | purpose |", "|---|---|"]
+    lines = []
     for name, value in sorted(named(module), key=place):
         if inspect.isclass(value):
-            lines += class_text(name, value)
+            whole = "\n".join(class_text(name, value))
+            own = f"{page.removesuffix('.md')}.{name}.md"
+            if has_a_page(name, value, whole):
+                made[own] = class_page(module_name, name, whole)
+                links.append(f"| [{name}]({Path(own).name}) | {first_sentence(docstring(value))} |")
+            else:
+                lines.append(whole)
         elif callable(value) and not is_alias(value):
             text = [indented(docstring(value)), options_text(value)]
             lines += [f":::{{py:function}} {name}{signature(value)}\n", *text, ":::\n"]
         else:
             lines += [f":::{{py:data}} {name}\n", alias_text(value), ":::\n"]
-    return "\n".join(lines)
+    made[page] = "\n".join(
+        [
+            ORPHAN,
+            f"# {MODULES[module_name]}\n",
+            "Part of the [API reference](index.md).\n",
+            indented(docstring_of_module(module)),
+            f"```{{py:module}} {module_name}\n```\n",
+            *([*links, ""] if len(links) > 2 else []),
+            *lines,
+        ]
+    )
+    return made
+
+
+def has_a_page(name: str, cls: type, text: str) -> bool:
+    if is_typeddict(cls) or issubclass(cls, BaseException):
+        return False
+    return name in FIRST or len(text) > LONG
+
+
+def class_page(module_name: str, name: str, text: str) -> str:
+    parent = Path(page_name(module_name)).name
+    current = f"```{{py:currentmodule}} {module_name}\n```\n"
+    return "\n".join([ORPHAN, f"# {name}\n", f"A class of [{module_name}]({parent}).\n", current, text])
+
+
+def first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.)\s|\n\n", " ".join(text.split("\n\n")[0].split()))[0].replace("|", "\\|")
 
 
 def named(module: ModuleType) -> Iterator[tuple[str, Any]]:
@@ -363,9 +404,11 @@ def named(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def place(found: tuple[str, Any]) -> int:
-    """What is looked for first, everything else, and last the tables of keyword arguments."""
+    """First the main names, then all others, and last the tables of keyword arguments."""
     name, value = found
-    return 2 if is_typeddict(value) else int(name not in FIRST)
+    if is_typeddict(value):
+        return len(FIRST) + 1
+    return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
 def docstring_of_module(module: ModuleType) -> str:
@@ -383,18 +426,24 @@ def alias_text(value: Any) -> str:
 
 
 def command_line_page() -> str:
-    """`--help` of every command, as a terminal of 100 columns shows it."""
+    """`--help` of every command, as a terminal of 88 columns shows it."""
     from jsclient.cli.commands import parser
 
     lines = ["# The command line\n", "`jsclient COMMAND`, or `python -m jsclient COMMAND`.\n"]
     for title, text in helps(parser()):
-        lines += [f"## {title}\n", "```text", text.rstrip(), "```\n"]
+        lines += [f"## {title}\n", "```text", *map(folded, text.rstrip().splitlines()), "```\n"]
     return "\n".join(lines)
+
+
+def folded(line: str) -> str:
+    """Alternatives that argparse leaves in one line of any width."""
+    parts = textwrap.wrap(line, 88, subsequent_indent=" " * (len(line) - len(line.lstrip()) + 4))
+    return line if len(line) <= 88 else "\n".join(parts)
 
 
 def helps(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     kind: Any = parser.formatter_class
-    parser.formatter_class = partial(kind, width=100)
+    parser.formatter_class = partial(kind, width=88)
     yield parser.prog, parser.format_help()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -404,15 +453,24 @@ def helps(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 
 def pages() -> dict[str, str]:
     """file name -> text of every page of the reference, and of their index."""
-    made = {page_name(module): module_page(module) for module in MODULES}
+    made = {name: text for module in MODULES for name, text in module_pages(module).items()}
     made["api/command-line.md"] = command_line_page()
-    listed = "\n".join(name.removeprefix("api/").removesuffix(".md") for name in made)
-    made["api/index.md"] = (
-        "# API reference\n\nEvery public name, from the docstrings and types of the code. "
-        "What is not here is not public.\n\n"
-        f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
-    )
+    made["api/index.md"] = index_page(list(made))
     return made
+
+
+def index_page(names: list[str]) -> str:
+    """All modules with their main classes."""
+    lines = ["# API reference\n", "Every public name is here, from the docstrings and types of the code. A name that"]
+    lines += ["these pages do not have is internal.\n", "| module | purpose | main classes |", "|---|---|---|"]
+    for module, title in MODULES.items():
+        page = Path(page_name(module)).name
+        purpose = first_sentence(docstring_of_module(importlib.import_module(module))).rstrip(".")
+        own = [Path(name).name for name in names if Path(name).name.startswith(page.removesuffix("md"))]
+        main = [name for name in own if name.split(".")[-2] in FIRST]
+        classes = ", ".join(f"[{name.split('.')[-2]}]({name})" for name in main)
+        lines.append(f"| [{title}]({page}) | {purpose} | {classes} |")
+    return "\n".join(lines) + "\n"
 
 
 def write(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ html_theme = "furo"
 html_title = f"jsclient {release}"
 html_static_path = ["static"]
 html_css_files = ["wide.css"]
+html_logo = html_favicon = "static/brand/logo.svg"
+html_baseurl = os.environ.get("DOCS_URL", "")  # where the site is published: links for previews need it
+templates_path = ["templates"]
 html_copy_source = False
 html_show_sourcelink = False
 myst_enable_extensions = ["colon_fence"]
@@ -60,5 +64,23 @@ def link_names(app: Any, doctree: nodes.document, docname: str) -> None:
         reference += literal
 
 
+def summarize(app: Any, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """The first paragraph describes a page to search engines and in previews of links."""
+    first = next(iter(doctree.findall(nodes.paragraph)), None) if doctree is not None else None
+    text = " ".join(first.astext().split()) if first is not None else "A synchronous NATS JetStream client for Python."
+    context["summary"] = text if len(text) < 200 else text[:199].rsplit(" ", 1)[0] + " ..."
+    context["html_base"] = html_baseurl and html_baseurl.rstrip("/") + "/"
+
+
+def hide_internals(app: Any, env: Any) -> None:
+    """The search leaves out the wire format, which only other clients of it look up."""
+    objects = env.get_domain("py").objects
+    for name, entry in list(objects.items()):
+        if name.startswith("jsclient.protocol."):
+            objects[name] = entry._replace(aliased=True)
+
+
 def setup(app: Any) -> None:
     app.connect("doctree-resolved", link_names)
+    app.connect("html-page-context", summarize)
+    app.connect("env-updated", hide_internals)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
-from tools.docs import api
+from tools.docs import api, navigation
+from tools.docs.words import with_words
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "tools" / "docs" / "pages"
@@ -57,9 +59,12 @@ def gather(folder: Path) -> None:
     pages = sources()
     for path, page in pages.items():
         text = without_tables(path, path.read_text(encoding="utf-8"))
-        (folder / page).write_text(rewrite(path, text, pages, folder), encoding="utf-8")
+        text = with_words(page, rewrite(path, text, pages, folder))
+        (folder / page).write_text(text, encoding="utf-8")
     (folder / "from-go.md").write_text(go_page(pages, folder), encoding="utf-8")
-    (folder / "glossary.md").write_text(glossary_page(), encoding="utf-8")
+    (folder / "glossary.md").write_text(with_words("glossary.md", glossary_page()), encoding="utf-8")
+    for page, text in navigation.section_pages().items():
+        (folder / page).write_text(text, encoding="utf-8")
     api.write(folder)
 
 
@@ -114,7 +119,9 @@ def rewrite(path: Path, text: str, pages: dict[Path, str], folder: Path) -> str:
     """The text of a page with its programs shown and its links pointing to pages."""
     text = text.replace("\n```output\n", "\n```text\n")
     text = SHOW.sub(lambda match: shown(path, match[1]), text)
-    text = text.replace("<!-- errors -->\n", errors_table()) if path.parent == PAGES else text
+    if path.parent == PAGES:
+        text = text.replace("<!-- errors -->\n", errors_table())
+        text = text.replace("<!-- sections -->\n", navigation.toctree([name for name, *_ in navigation.SECTIONS]))
 
     def change(match: re.Match[str]) -> str:
         label, target = match.groups()
@@ -151,8 +158,9 @@ def resolved(path: Path, place: str, pages: dict[Path, str], folder: Path) -> st
     return copy.relative_to(folder).as_posix()
 
 
+@cache
 def api_names() -> set[str]:
-    return {"api/index.md", "api/command-line.md", *map(api.page_name, api.MODULES)}
+    return set(api.pages())
 
 
 def shown(path: Path, name: str) -> str:
