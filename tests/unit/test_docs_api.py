@@ -37,7 +37,7 @@ def test_every_name_and_every_option_is_shown(name: str) -> None:
         if not re.search(rf"^:+\{{py:\w+\}} {public}\b", page, re.M):
             missing.append(public)
         if inspect.isclass(value):
-            section = page.split(f"}} {public}", 1)[-1].split("\n::::\n")[0]
+            section = re.split(rf"\}} {public}\b", page, maxsplit=1)[-1].split("\n::::\n")[0]
             missing += [f"{public}.{member}" for member in absent(value, section)]
         elif inspect.isfunction(value):
             (line,) = re.findall(rf"^:::\{{py:function\}} {public}\(.*$", page, re.M)

@@ -25,6 +25,15 @@ OUTSIDE = {
     "https://keepachangelog.com/en/1.1.0/": "the format of the changelog",
     "https://semver.org/": "what its version numbers mean",
     "https://github.com/synadia-io/orbit.go": "what `jsclient.groups` is compatible with",
+    # Concepts of NATS, in its own documentation.
+    "https://docs.nats.io/nats-concepts/subjects": "subjects and wildcards",
+    "https://docs.nats.io/nats-concepts/jetstream": "what JetStream is",
+    "https://docs.nats.io/nats-concepts/jetstream/streams": "streams and their settings",
+    "https://docs.nats.io/nats-concepts/jetstream/consumers": "consumers and their settings",
+    "https://docs.nats.io/nats-concepts/jetstream/key-value-store": "buckets",
+    "https://docs.nats.io/nats-concepts/jetstream/obj_store": "object stores",
+    "https://docs.nats.io/nats-concepts/core-nats/queue": "queue groups",
+    "https://docs.nats.io/nats-concepts/core-nats/reqreply": "request and reply",
 }
 #: Pages that the site makes.
 MADE = {"from-go.md", "glossary.md"}

@@ -39,6 +39,7 @@ FOREIGN = {
         "server_name",
         "startingOffsetsByTimestampStrategy",
         "ErrHandler",
+        "PAID",
     ),
 }
 #: Last parts of module names that texts also use for something else: a session, a fixture, a column.
