@@ -40,6 +40,7 @@ FOREIGN = {
         "startingOffsetsByTimestampStrategy",
         "ErrHandler",
         "PAID",
+        "AUDIT",
     ),
 }
 #: Last parts of module names that texts also use for something else: a session, a fixture, a column.
