@@ -335,8 +335,8 @@ class Connection:
         """Wait until the callbacks of subscriptions, also ended ones, have handled every message received so far.
 
         Raises TimedOut after `timeout`, by default 30 seconds, and Reentered in such a callback, which would wait for
-        itself. With `call` it does not wait, but runs `call` on the events thread once the callbacks are done. After
-        `flush` it covers all messages that the server had sent.
+        itself. With `call` it does not wait, but runs `call` on the events thread once the callbacks are done, or
+        when the connection has ended. After `flush` it covers all messages that the server had sent.
         """
         handlers.check(call, "call")
         barrier(self._engine, call, Deadline.of(timeout, BARRIER_TIMEOUT))

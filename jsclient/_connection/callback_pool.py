@@ -28,6 +28,7 @@ message instead of 400-500.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -73,6 +74,7 @@ class OrderedCallback:
         "_pool",
         "_subscription",
         "_turn",
+        "barriers",
         "handled",
         "worker",
     )
@@ -88,6 +90,7 @@ class OrderedCallback:
         self._turn: list[bool] = [True]  # `pop` takes it and `append` gives it back, each in one step
         self._drained: waiting.Gate | None = None
         self.handled: int = 0  # callbacks that have returned
+        self.barriers: list[Barrier] = []  # they wait until it has handled some of its messages
         self.worker: int = 0  # the thread in which the callback runs now
 
     def messages_came(self) -> None:
@@ -134,6 +137,8 @@ class OrderedCallback:
                     engine.report_error(error, self._subscription)
                 self.handled += 1
                 pool.returned += 1
+                if self.barriers:
+                    self._tell_barriers()
             else:
                 if pool.others_wait():
                     self.worker = 0
@@ -142,6 +147,7 @@ class OrderedCallback:
             self.worker = 0
             self._turn.append(True)
             if not mailbox.items:
+                self._tell_barriers()
                 gate = self._drained
                 if gate is not None:
                     gate.set()
@@ -149,6 +155,10 @@ class OrderedCallback:
             if not self._take_turn():
                 return False  # the reader has put it in line again
             self.worker = threading.get_ident()
+
+    def _tell_barriers(self) -> None:
+        for known in list(self.barriers):
+            known.look(self)
 
     def runs_here(self) -> bool:
         """True when this thread is running the callback."""
@@ -190,6 +200,7 @@ class CallbackPool:
         self._watching = False
         self._seen = -1
         self._stopped = False
+        self.barriers: list[Barrier] = []  # of the connection: its own pool knows them
 
     def submit(self, callback: OrderedCallback) -> None:
         """Put it in line; the caller has taken its turn."""
@@ -329,39 +340,63 @@ BARRIER_TIMEOUT: Final = 30.0
 """Seconds that `barrier` waits by default, as a drain does."""
 
 
-LOOK: Final = 0.002
-"""Seconds between two looks of a barrier."""
+class Barrier:
+    """Ends once, when these callbacks have handled the messages present now, or when the connection has ended.
+
+    The callbacks and the pool know it while it lasts. A callback looks whether a barrier is present after it has
+    returned. So the barrier first enters itself, and then looks at the callbacks once more.
+    """
+
+    def __init__(self, engine: Engine, callbacks: list[OrderedCallback], call: Callable[[], Any] | None) -> None:
+        self._engine = engine
+        self._calls = [] if call is None else [call]  # `pop` takes it, so it runs once
+        self._left = {callback: callback.due() for callback in callbacks}
+        self.over = waiting.Gate()
+        engine.callback_pool.barriers.append(self)
+        for callback in callbacks:
+            callback.barriers.append(self)
+        for callback in callbacks:
+            self.look(callback)
+        if not self._left or engine.closed:
+            self.end()
+
+    def look(self, callback: OrderedCallback) -> None:
+        """The callback has returned, or it is idle."""
+        if callback.handled >= self._left.get(callback, 0) or callback.is_idle:
+            self._left.pop(callback, None)
+            _discard(callback.barriers, self)
+            if not self._left:
+                self.end()
+
+    def end(self) -> None:
+        for callback in list(self._left):
+            _discard(callback.barriers, self)
+        _discard(self._engine.callback_pool.barriers, self)
+        self.over.set()
+        with contextlib.suppress(IndexError):
+            self._engine.events_thread.run(self._calls.pop(), always=self._engine.closed)
+
+
+def _discard(barriers: list[Barrier], barrier: Barrier) -> None:
+    with contextlib.suppress(ValueError):  # another thread has removed it
+        barriers.remove(barrier)
 
 
 def barrier(engine: Engine, call: Callable[[], Any] | None, deadline: Deadline) -> None:
     """See `Connection.barrier`."""
     engine.check_usable()
-    left = {callback: callback.due() for callback in engine.callbacks_at_work()}
-
-    def passed() -> bool:
-        for callback, due in list(left.items()):
-            if callback.handled >= due or callback.is_idle:
-                del left[callback]
-        return not left
-
-    def look() -> None:
-        if passed() or engine.closed:
-            assert call is not None
-            engine.run_callback(call)
-        else:
-            engine.clock.call_later(LOOK, look)
-
-    if call is not None:
-        look()
-        return
-    if any(callback.runs_here() for callback in left):
+    callbacks = engine.callbacks_at_work()
+    if call is None and any(callback.runs_here() for callback in callbacks):
         raise errors.Reentered("a callback cannot wait until it has returned itself: give barrier a function to call")
-    pause = waiting.Gate()
-    while not passed():
-        engine.check_usable()
-        if deadline.expired():
-            raise errors.TimedOut(
-                "callbacks have not handled in time what had come before. They go on with it. Wait again."
-            )
-        pause.wait(deadline.at_most(LOOK))
+    made = Barrier(engine, callbacks, call)
+    if call is not None:
+        return
+    try:
+        passed = made.over.wait(deadline.remaining())
+    finally:
+        made.end()
     engine.check_usable()  # a close discards the messages that wait
+    if not passed:
+        raise errors.TimedOut(
+            "callbacks have not handled in time what had come before. They go on with it. Wait again."
+        )

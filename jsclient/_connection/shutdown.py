@@ -128,6 +128,8 @@ class Shutdown:
             engine.subscriptions.sinks.clear()
             engine.clock.stop()
             engine.callback_pool.stop()
+            for barrier in list(engine.callback_pool.barriers):
+                barrier.end()
             if self._untold:
                 self._untold.pop()
                 engine.events.tell(ConnectionEvent("closed", self._fatal), last=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import queue
 import ssl
 import threading
@@ -10,8 +12,9 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import ReconnectPolicy, TLSOptions, errors
+from jsclient import ConnectionState, ReconnectPolicy, TLSOptions, errors
 from jsclient._connection import session
+from jsclient.connection import engine_of
 from jsclient.testing import (
     Close,
     Expect,
@@ -447,3 +450,55 @@ def test_a_barrier_ends_with_the_connection(server: NatsServer) -> None:
         nc.barrier(timeout=20)
     gate.set()
     closer.join()
+
+
+@pytest.mark.parametrize("end", ["close", "drain"])
+def test_the_call_of_a_barrier_runs_though_the_connection_ends(server: NatsServer, end: str) -> None:
+    gate = threading.Event()
+    begun = threading.Event()
+    done: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def stuck(_: object) -> None:
+        begun.set()
+        gate.wait(20)
+
+    nc = jsclient.connect(server.url)
+    nc.subscribe("stuck", callback=stuck)
+    for _ in range(3):
+        nc.publish("stuck")
+    nc.flush()
+    assert begun.wait(20)
+    nc.barrier(lambda: done.put(nc.state is ConnectionState.CLOSED))
+    with contextlib.suppress(errors.DrainTimeout):
+        nc.close() if end == "close" else nc.drain(0.1)
+    assert done.get(timeout=5)
+    gate.set()
+    with pytest.raises(queue.Empty):
+        done.get(timeout=0.1)
+
+
+def test_a_barrier_costs_nothing_while_a_callback_runs(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flusher looked 500 times a second."""
+    gate, begun = threading.Event(), threading.Event()
+    done: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def stuck(_: object) -> None:
+        begun.set()
+        gate.wait(20)
+
+    with jsclient.connect(server.url) as nc:
+        nc.subscribe("stuck", callback=stuck)
+        nc.publish("stuck")
+        nc.flush()
+        assert begun.wait(20)
+        nc.barrier(lambda: done.put(None))
+        clock = engine_of(nc).clock
+        timers = itertools.count()
+        later = clock.call_later
+        monkeypatch.setattr(clock, "call_later", lambda *args: (next(timers), later(*args))[1])
+        with pytest.raises(errors.TimedOut):
+            nc.barrier(timeout=0.3)
+        assert next(timers) < 10
+        gate.set()
+        done.get(timeout=5)
+        assert not engine_of(nc).callback_pool.barriers
