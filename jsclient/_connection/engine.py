@@ -161,7 +161,7 @@ class Engine:
         """The end of the connection, as an error; its `reason` is None when the application has closed it."""
         return self.shutdown.closed_error()
 
-    # --- sending, asking: see `encoding` and `asking` -------------------------------------------------------
+    # --- sending, requests: see `encoding` and `requests` ---------------------------------------------------
 
     @property
     def takes_headers(self) -> bool:

@@ -109,7 +109,7 @@ class Outbox:
         self._first_sent = 0.0
         self._bytes_before = 0  # sent over links that have ended
         self._most_sent = 0  # see `bytes_sent`
-        self._sender: Sender | None = None
+        self.sender: Sender | None = None
         self.lock: Any = waiting.new_turn()  # The send lock of the link: while held, no other thread writes.
         self.awaited_until: float = 0.0  # A publisher waits for the kernel, and the flusher leaves the writing to it.
         self._stalled = False  # the last wait for the kernel timed out
@@ -234,7 +234,7 @@ class Outbox:
         try:
             self.frames.remove(frame)
         except ValueError:
-            sender = self._sender
+            sender = self.sender
             return sender is not None and sender.withdraw(frame)
         self.count_queued(-len(frame))
         return True
@@ -273,7 +273,7 @@ class Outbox:
         """
         try:
             for rounds in count(1):
-                sender = self._sender
+                sender = self.sender
                 if sender is None:
                     return not self.frames
                 if not (self.frames or sender.batch or sender.stream.unsent):
@@ -332,7 +332,7 @@ class Outbox:
         No code of this library waits with the lock. So the cause is a signal handler, on top of a write, that waits for
         something. The next link has its own lock.
         """
-        sender = self._sender
+        sender = self.sender
         if sender is None or not sender.stream.never_blocks:
             return
         seen, now = (sender, sender.turns, sender.unsent), time.monotonic()
@@ -348,29 +348,24 @@ class Outbox:
 
     def holds_back(self) -> bool:
         """True when bytes that have left the queue may not be out yet."""
-        sender = self._sender
+        sender = self.sender
         return sender is not None and bool(sender.batch or sender.stream.unsent)
-
-    @property
-    def is_sending(self) -> bool:
-        """True while it has a link to send over, or settles the frames that a lost link has not sent."""
-        return self._sender is not None
 
     def keeps(self) -> bool:
         """Without a link: True if frames wait for the next one. While a loss is being settled, the result is True, too,
         because the answer is still open."""
-        return bool(self.frames) or self._sender is not None
+        return bool(self.frames) or self.sender is not None
 
     @property
     def unsent(self) -> int:
         """Bytes that have left the queue, and that the kernel has not accepted yet."""
-        sender = self._sender
+        sender = self.sender
         return 0 if sender is None else sender.unsent
 
     @property
     def bytes_out(self) -> int:
         """Bytes that have left the queue for a stream, in all."""
-        sender = self._sender
+        sender = self.sender
         return self._bytes_before + (0 if sender is None else sender.bytes_taken)
 
     def bytes_sent(self) -> int:
@@ -502,8 +497,8 @@ class Outbox:
             self._offline_bytes = 0
             if self.closed is not None:
                 return refused  # closed while the link was being made
-            self._sender = Sender(transport, self, self._broken)
-            self.lock = self._sender.lock
+            self.sender = Sender(transport, self, self._broken)
+            self.lock = self.sender.lock
             self._stalled = False
             self.offline = False
             self.online.set()
@@ -555,7 +550,7 @@ class Outbox:
 
     def _take_sender(self) -> Sender | None:
         """The link is gone: nothing more is written to it. Count the bytes that it accepted."""
-        sender, self._sender = self._sender, None
+        sender, self.sender = self.sender, None
         if sender is not None:
             sender.broken = True  # a thread that comes to hold its lock only now takes nothing from the queue
             self._bytes_before += max(sender.bytes_taken - sender.unsent, 0)
@@ -573,7 +568,7 @@ class Outbox:
         """In a forked child: send nothing to the parent's socket. Its locks may be held forever, so replace them."""
         self.lock = waiting.new_turn()
         self._account = waiting.new_lock()
-        self._sender = None
+        self.sender = None
         self._bounds = {}
         self.frames = deque()
         self.close(reason)

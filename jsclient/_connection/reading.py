@@ -35,11 +35,9 @@ from jsclient.message import Msg
 from jsclient.protocol.parser import only_message
 
 if TYPE_CHECKING:
-    from jsclient import waiting
     from jsclient._connection.mailbox import Mailbox
     from jsclient._connection.requests import EachCall
     from jsclient._connection.sinks import Inbox
-    from jsclient.durations import Deadline
 
 LARGE: Final = 64 * 1024
 """Bytes per message from which on the reader reads them: most come in parts (a read takes 112 KiB), and parts are the

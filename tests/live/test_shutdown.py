@@ -28,7 +28,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and not engine_of(nc).outbox.is_sending
+    return nc.state is ConnectionState.RECONNECTING and engine_of(nc).outbox.sender is None
 
 
 class Blocked:

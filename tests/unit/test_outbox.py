@@ -418,8 +418,8 @@ def test_ctrl_c_never_leaves_the_send_lock_behind(in_line: bool, strike_at: int)
     rig.online(Wire())
     rig.outbox.frames.append(b"x")
     real = rig.outbox.lock
-    assert rig.outbox._sender is not None
-    rig.outbox._sender.lock = FlakyLock(real, strike_at)
+    assert rig.outbox.sender is not None
+    rig.outbox.sender.lock = FlakyLock(real, strike_at)
     try:
         rig.outbox.drain(Deadline(1), in_line=in_line)
     except KeyboardInterrupt:

@@ -152,8 +152,8 @@ class Link(World):
     def _attach(self, answers: Iterable[int]) -> None:
         self.wires.append(Wire(answers))
         self.box.attach(self.wires[-1], [])
-        self.box._sender = StepwiseSender(self.wires[-1], self.box, self._broken)
-        self.box.lock = self.box._sender.lock
+        self.box.sender = StepwiseSender(self.wires[-1], self.box, self._broken)
+        self.box.lock = self.box.sender.lock
 
     def _broken(self, wire: Any, _: BaseException) -> None:
         wire.lost = True
@@ -209,7 +209,7 @@ class Link(World):
         self.box.close(lambda: Interrupt("closed"))
 
     def state(self) -> Hashable:
-        box, sender = self.box, self.box._sender
+        box, sender = self.box, self.box.sender
         return (
             *(tuple(box.frames), box.size, box.offline, box.relief, box.lock.owner, box.lock.depth),
             None if sender is None else (seen(sender.batch), sender.broken, sender.bytes_taken),
@@ -241,7 +241,7 @@ class Link(World):
             assert missing <= allowed or self.kind == "closed", f"lost: {out}"
             assert own == [frame for frame in frames if frame in own], f"out of order: {out}"
         assert self.box.lock.owner == 0, "the right is left behind"
-        assert self.kind == "closed" or self.box._sender.batch is None
+        assert self.kind == "closed" or self.box.sender.batch is None
 
 
 @pytest.fixture(autouse=True)
