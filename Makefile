@@ -30,7 +30,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist release-check clean chaos upgrade soak networks
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons test-sparks docker-test lint coverage fuzz bench bench-check bench-spark docs dist release-check clean chaos upgrade soak networks
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -39,6 +39,7 @@ help:
 	@echo "make test          the short tier, about 5 minutes    (ARGS='-k name' is passed to pytest)"
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27, the newest, its flags"
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
+	@echo "make test-sparks   PySpark 3.5 to 4.3, the core of the Spark tests"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all; BEFORE=a revision)"
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
 	@echo "make chaos         histories under faults, judged       make upgrade   2.10.27 -> newest -> 2.10.27 under load"
@@ -100,6 +101,10 @@ test-servers: $(STAMP)
 
 test-pythons: $(STAMP)
 	@$(SERVER) && $(PY) tools/pythons.py $(ARGS)
+
+# ARGS="--only 4.0,4.1": each PySpark gets an environment of its own, about 1 GB.
+test-sparks: $(STAMP)
+	@$(SERVER) && JAVA_HOME="$$($(PY) tools/java.py)" && export JAVA_HOME && $(PY) tools/sparks.py $(ARGS)
 
 docker-test: $(STAMP)
 	@NATS_IMAGE_BINARY="$$($(PY) tools/nats_server.py)" && export NATS_IMAGE_BINARY && \

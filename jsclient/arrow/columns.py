@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from jsclient.arrow.maps import map_array
 from jsclient.jetstream.api.batch_answers import EMPTY_BLOCK
 
 
@@ -218,7 +219,7 @@ def _header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
         return _slow_header_maps(blocks, kind)
     ones = pa.array(array("i", range(end + 1)), pa.int32())
     items = pa.ListArray.from_arrays(ones, texts, type=kind.item_type)
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, type=kind)
+    return map_array(pa.array(offsets, pa.int32()), keys, items, kind)
 
 
 def _same_names(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array | None:
@@ -251,7 +252,7 @@ def _same_names(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array | Non
     ones = pa.array(array("i", range(len(texts) + 1)), pa.int32())
     items = pa.ListArray.from_arrays(ones, values, type=kind.item_type)
     ends = pa.array(array("i", range(0, len(texts) + 1, len(names))), pa.int32())
-    return pa.MapArray.from_arrays(ends, keys, items, type=kind)
+    return map_array(ends, keys, items, kind)
 
 
 def _slow_header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import pyarrow as pa
 
+from jsclient.arrow.maps import map_array, to_pylist
 from jsclient.protocol.errors import BAD_JSON
 
 FORMATS: Final = ("json", "msgpack")
@@ -148,9 +149,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if types.is_map(kind):
         keys = [key for value in values if value is not None for key in value]
         items = [item for value in values if value is not None for item in value.values()]
-        return pa.MapArray.from_arrays(
-            _offsets(values), _array(keys, kind.key_type), _array(items, kind.item_type), type=kind
-        )
+        return map_array(_offsets(values), _array(keys, kind.key_type), _array(items, kind.item_type), kind)
     return pa.array(values, kind)
 
 
@@ -191,7 +190,7 @@ def _values(column: pa.Array) -> list[Any]:
     kind = column.type
     if not _nested(kind):
         return column.to_pylist()  # type: ignore[no-any-return]
-    return [without_nulls(value) for value in column.to_pylist(maps_as_pydicts="strict")]
+    return [without_nulls(value) for value in to_pylist(column)]
 
 
 def _nested(kind: pa.DataType) -> bool:

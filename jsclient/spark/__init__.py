@@ -76,9 +76,17 @@ def register(spark: Any) -> None:
 
     Registers `jetstream-kv` and `jetstream-objects`, too. Spark never finds these two by itself.
     """
+    from jsclient.spark.versions import SOURCES, require
+
+    require(SOURCES, "a Python data source", "use batch_writer in foreachBatch, and the helpers")
     from jsclient.spark.datasource import JetStreamDataSource
     from jsclient.spark.kv import KeyValueDataSource
     from jsclient.spark.objects import ObjectsDataSource
 
     for source in (JetStreamDataSource, KeyValueDataSource, ObjectsDataSource):
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except Exception as error:
+            # PySpark 4.0 refuses to register a source again that it has found by itself.
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+                raise

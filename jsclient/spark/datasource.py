@@ -18,6 +18,10 @@ from pyspark.sql.types import StructType
 from jsclient.spark import options as known
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_DDL
+from jsclient.spark.versions import STREAMING_READ, require
+
+PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
+"""Spark loads this module if it pushes filters into Python sources; PySpark 4.0 does not have it."""
 
 
 class Given(dict[str, str]):
@@ -45,15 +49,17 @@ class JetStreamDataSource(DataSource):
         return SOURCE_DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from jsclient.spark import pushdown
         from jsclient.spark.reader import JetStreamReader
 
         options = known.parse(self.options, known.READ)
-        if options.filter_pushdown == "auto" and pushdown.MODULE in sys.modules:
-            return pushdown.PushdownReader(options, schema)
+        if options.filter_pushdown == "auto" and PUSHDOWN in sys.modules:
+            from jsclient.spark.pushdown import PushdownReader
+
+            return PushdownReader(options, schema)
         return JetStreamReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        require_streaming_read()
         from jsclient.spark.stream import JetStreamStreamReader
 
         return JetStreamStreamReader(known.parse(self.options, known.READ_STREAM), schema)
@@ -69,6 +75,10 @@ class JetStreamDataSource(DataSource):
 
         refuse_overwrite(overwrite, 'outputMode("complete")')
         return JetStreamStreamWriter(known.parse(self.options, known.WRITE_STREAM), schema)
+
+
+def require_streaming_read() -> None:
+    require(STREAMING_READ, "readStream", "read in batches, or upgrade; writeStream and batch_writer work here")
 
 
 def refuse_overwrite(overwrite: bool, what: str) -> None:

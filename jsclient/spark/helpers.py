@@ -23,7 +23,7 @@ from jsclient.exactly.ids import ContentIds, key_of
 from jsclient.exactly.journal import Job
 from jsclient.exactly.partition import write_partition
 from jsclient.exactly.publishing import TaskPublisher
-from jsclient.exactly.row_publisher import Row, Totals
+from jsclient.exactly.row_publisher import Totals
 from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sending import publish_failed
 from jsclient.jetstream.api.ack_and_nak import ACK
@@ -33,12 +33,12 @@ from jsclient.spark.context import partition_id
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
+from jsclient.spark.rows import grouped, record_batches
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
 
-ROWS_AT_ONCE: Final = 1_000  # rows of a record batch that is made of single rows
 ACK_WINDOW: Final = 500  # acknowledgements under way at once
 ACK_TIMEOUT: Final = 5.0  # seconds for their answers
 ACK_PATIENCE: Final = 15.0  # seconds after which acks without an answer are given up
@@ -95,7 +95,7 @@ def publish_partition(
     with lease(checked) as nc:
         try:
             with TaskPublisher(nc, checked, job, number, partition) as publisher:
-                for made in _grouped(rows, maker, checked.value_format != "binary"):
+                for made in grouped(rows, maker, checked.value_format != "binary"):
                     publisher.publish(made)
                 totals = publisher.finish()
                 for note in publisher.notes:
@@ -112,7 +112,7 @@ def _journaled(rows: Iterable[Any], options: SparkOptions, job: str, batch: int,
     batches: Iterator[Any] = iter(()) if first is None else chain([first], iterator)
     settings = options
     if not hasattr(first, "num_rows"):
-        batches = _record_batches(batches, options)
+        batches = record_batches(batches, options)
         settings = attrs.evolve(options, value_format="binary")  # the documents are made
     query = f"{job}-{options.target()}-{partition}"
     entry = Job(query, query, batch, 0)
@@ -124,52 +124,6 @@ def _journaled(rows: Iterable[Any], options: SparkOptions, job: str, batch: int,
     for note in sorted(notes):
         tell(note)
     return outcome.totals
-
-
-def _record_batches(rows: Iterator[Any], options: SparkOptions) -> Iterator[Any]:
-    """Rows and dicts as record batches of one schema, which a replay can keep on disk."""
-    import pyarrow as pa
-
-    made = _one_by_one(rows, RowMaker(options, None), options.value_format != "binary")
-    while some := list(islice(made, ROWS_AT_ONCE)):
-        subjects, lines, values, ids = zip(*some, strict=True)
-        columns = {
-            "subject": pa.array(subjects, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "headers": pa.array([_pairs(block) for block in lines], pa.map_(pa.string(), pa.string())),
-        }
-        if any(ids):
-            columns["msg_id"] = pa.array(ids, pa.binary())
-        yield pa.RecordBatch.from_pydict(columns)
-
-
-def _pairs(lines: bytes) -> list[tuple[str, str]] | None:
-    """The header lines made from the columns of a row."""
-    split = [line.partition(": ") for line in lines.decode().split("\r\n") if line]
-    return [(name, text) for name, _, text in split] or None
-
-
-def _grouped(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Iterator[Row]]:
-    """Record batches one at a time, or all Rows and dicts together."""
-    iterator = iter(rows)
-    for first in iterator:
-        if hasattr(first, "num_rows"):
-            yield maker.of_batch(first)
-            continue
-        yield _one_by_one([first], maker, documents)
-        yield _one_by_one(iterator, maker, documents)
-
-
-def _one_by_one(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Row]:
-    for row in rows:
-        fields = row.asDict(recursive=documents) if hasattr(row, "asDict") else row
-        if not isinstance(fields, Mapping):
-            raise JetStreamSparkError(
-                "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}; convert them"
-            )
-        if documents and hasattr(fields.get("value"), "asDict"):  # a Row in a dict
-            fields = {**fields, "value": fields["value"].asDict(recursive=True)}
-        yield maker.of_fields(fields)
 
 
 _calls: dict[tuple[int, str, int], int] = {}  # of the task attempt that runs now: (attempt, job, batch) -> calls

@@ -11,7 +11,7 @@ from jsclient.exactly.sending import context
 from jsclient.spark import buckets
 from jsclient.spark import options as known
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
-from jsclient.spark.datasource import Given, refuse_overwrite
+from jsclient.spark.datasource import Given, refuse_overwrite, require_streaming_read
 from jsclient.spark.pool import lease
 from jsclient.spark.schema import KV_COLUMNS
 
@@ -56,6 +56,7 @@ class KeyValueDataSource(DataSource):
         return JetStreamReader(options.stream, schema) if options.history else LatestReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        require_streaming_read()
         from jsclient.spark.stream import JetStreamStreamReader
 
         given = {"startingoffsets": "earliest", **self.options}

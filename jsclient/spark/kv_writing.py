@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from jsclient import errors
 from jsclient.exactly.ids import ContentIds, key_of
@@ -19,6 +20,7 @@ from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.context import partition_id, streaming_batch
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.pool import lease
+from jsclient.spark.stream_writer import HANDS_OVER_ROWS, StreamWriter
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
@@ -60,15 +62,18 @@ class KeyValueWriter(DataSourceArrowWriter):
         report(self.options, messages)
 
 
-class KeyValueStreamWriter(DataSourceStreamArrowWriter):
+class KeyValueStreamWriter(StreamWriter):
     """`df.writeStream.format("jetstream-kv")`. Spark makes a new one for every call."""
 
     def __init__(self, options: BucketOptions, schema: StructType) -> None:
         check_columns(schema, COLUMNS, ("key", "value"))
         self.options = options
+        self.names: list[str] = [field.name for field in schema.fields]
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         query, _, batch = streaming_batch()
+        if HANDS_OVER_ROWS:
+            iterator = _batches_of(iterator, self.names)
         return write_task(self.options, iterator, query, batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -82,6 +87,15 @@ def write_task(options: BucketOptions, batches: Iterator[pa.RecordBatch], job: s
             for record_batch in batches:
                 task.write(record_batch)
             return task.finish()
+
+
+def _batches_of(rows: Iterator[Any], names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of PySpark 4.0 as record batches; all columns of a bucket are plain."""
+    import pyarrow as pa
+
+    while some := list(islice(rows, AT_ONCE)):
+        columns = zip(*some, strict=True)
+        yield pa.RecordBatch.from_pydict({n: pa.array(c) for n, c in zip(names, columns, strict=True)})
 
 
 def report(options: BucketOptions, messages: list[WriterCommitMessage | None]) -> None:

@@ -29,7 +29,6 @@ from jsclient.planning.access import PlanningAccess
 from jsclient.spark.reader import JetStreamReader
 from jsclient.spark.schema import SOURCE_COLUMNS
 
-MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
 NEVER_NULL = frozenset(SOURCE_COLUMNS) - {"headers", "reply"}
 
 

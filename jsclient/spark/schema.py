@@ -118,4 +118,7 @@ def schema_of(spark_schema: Any) -> pa.Schema:
     """The Arrow schema Spark checks the first batch against (types, order, nullability)."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(spark_schema, timezone="UTC")
+    try:
+        return to_arrow_schema(spark_schema, timezone="UTC")
+    except TypeError:  # PySpark before 4.2: always UTC
+        return to_arrow_schema(spark_schema)

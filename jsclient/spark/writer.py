@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+import attrs
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from jsclient.exactly.journal import Job
 from jsclient.exactly.partition import write_partition
@@ -17,7 +18,9 @@ from jsclient.spark.committing import conclude_batch
 from jsclient.spark.context import partition_id, streaming_batch
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
+from jsclient.spark.rows import record_batches
 from jsclient.spark.schema import check_sink
+from jsclient.spark.stream_writer import HANDS_OVER_ROWS, StreamWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +83,7 @@ class JetStreamWriter(DataSourceArrowWriter):
         log.warning("jetstream write aborted; already published: %s", summary(messages))
 
 
-class JetStreamStreamWriter(DataSourceStreamArrowWriter):
+class JetStreamStreamWriter(StreamWriter):
     """`df.writeStream.format("jetstream")`. Spark makes a new one for every call, so it keeps no state."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
@@ -89,7 +92,11 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         query, run, batch = streaming_batch()
-        return write_task(self.options, iterator, Job(query, run, batch, partition_id()), True)
+        options = self.options
+        if HANDS_OVER_ROWS:
+            iterator = record_batches(iterator, options)
+            options = attrs.evolve(options, value_format="binary")  # the documents are made
+        return write_task(options, iterator, Job(query, run, batch, partition_id()), True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         finish(self.options, messages, True)
