@@ -312,6 +312,7 @@ class CallbackPool:
                 line.append(callback)  # with its turn
         with self._lock:
             self.workers -= 1
+            self._stopped = self._stopped or self._own is not None  # messages that come later start no second thread
         if line and not self._stopped:
             self._watch(GROW_AFTER)
 

@@ -143,14 +143,14 @@ class AppSubscription(BaseSubscription, Taker):
         self.received: int = self.received + len(messages)
         if not self.mailbox.put_many(messages, nbytes):
             self.engine.events.report_slow_consumer(self)
+        if self.ordered_callback is not None:
+            self.ordered_callback.messages_came()  # before the end below, at which its thread ends
         limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile without seeing our count
         if limit is not None and self.received >= limit:
             self.engine.remove_subscription(self)
             self.mailbox.close(closed_subscription(self.subject))
             if self.ordered_callback is not None:
                 self.ordered_callback.ended()
-        if self.ordered_callback is not None:
-            self.ordered_callback.messages_came()
 
     def fail(self, error: BaseException) -> None:
         super().fail(error)
