@@ -30,7 +30,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons test-sparks docker-test lint coverage fuzz bench bench-check bench-spark docs dist release-check clean chaos upgrade soak networks
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons test-sparks docker-test lint coverage fuzz bench bench-check bench-spark docs dist release-check clean mutants chaos upgrade soak networks
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -44,7 +44,7 @@ help:
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
 	@echo "make chaos         histories under faults, judged       make upgrade   2.10.27 -> newest -> 2.10.27 under load"
 	@echo "make soak          an hour over a bad link             make fuzz      the parser and the whole client"
-	@echo "make networks      bad networks, beside nats-py"
+	@echo "make networks      bad networks, beside nats-py        make mutants   do the tests notice small faults?"
 	@echo "make lint | coverage | bench-check | bench-spark | setup | clean"
 
 setup: $(STAMP)
@@ -87,7 +87,8 @@ test: $(STAMP)
 test-full: $(STAMP) $(FULL_STAMP)
 	@$(SERVER) && $(JAVA) && NATS_SERVER_OLD="$$($(PY) tools/nats_server.py --suite trixie)" && export NATS_SERVER_OLD && \
 	  $(PY) -m tools.parity && \
-	  JSCLIENT_FULL=1 $(PY) -m pytest -n $(JOBS) -m "not docker$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
+	  JSCLIENT_FULL=1 $(PY) -m pytest -n $(JOBS) -m "not docker$(NO_SPARK)" $(ARGS) && \
+	  $(PY) tools/mutants.py && $(SAY_SPARK)
 
 test-servers: $(STAMP)
 	@failed=""; for row in bookworm trixie newest flagged; do \
@@ -128,6 +129,10 @@ coverage: $(STAMP)
 fuzz: $(STAMP)
 	@$(PY) tools/fuzz.py $(ARGS)
 	@$(PY) tools/fuzz_client.py $(ARGS)
+
+# Small faults in the code, one at a time: do the tests notice each? ARGS="--part 1/1" tries all of them.
+mutants: $(STAMP)
+	@$(SERVER) && $(PY) tools/mutants.py $(ARGS)
 
 # Histories of a cluster under faults, judged: ARGS="--seed 7 --seconds 300 --runs 3"; reports lie in build/chaos.
 chaos: $(STAMP)
