@@ -1,17 +1,17 @@
 """A backup on disk is a folder with three files.
 
-- `stream.tar.s2` is what the server sent, unchanged.
+- `stream.tar.s2` is what the server sent, unchanged. Only servers read it.
 - `backup.json` has the configuration and the state. The NATS CLI writes these two files, too.
-- `manifest.json` is our own file, with digest, format, version and counts."""
+- `manifest.json` is our own file, with digest, format, version and counts.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -19,7 +19,6 @@ import attrs
 import msgspec
 
 from jsclient import checks
-from jsclient.backup import archive, s2
 from jsclient.backup.errors import BackupCorrupt, BackupError
 from jsclient.declared import arguments
 from jsclient.first_use import prepared
@@ -32,10 +31,10 @@ MANIFEST: Final = "manifest.json"
 READ_SIZE: Final = 1024 * 1024
 WRITE_EVERY: Final = 8 * 1024 * 1024
 """Bytes after which the disk is set to work."""
+ARCHIVE: Final = b"NATSARC1"
+"""The first bytes that server 2.15 packs. Nothing in them repeats, so packing leaves them as they are."""
+HEAD: Final = 64
 _WRITE: Final = getattr(os, "POSIX_FADV_DONTNEED", 4)
-
-FORMATS: Final = {"archive": "nats-server 2.15 or later", "tar": "any nats-server from 2.9 on"}
-"""format -> which servers can restore it."""
 
 
 class Manifest(msgspec.Struct, kw_only=True, frozen=True):
@@ -91,6 +90,12 @@ class Backup:
         return str(self.config["name"])
 
     @property
+    def messages(self) -> int:
+        """Messages in the stream at the time of the backup."""
+        found = self.state.get("messages")
+        return found if isinstance(found, int) else 0
+
+    @property
     def data(self) -> Path:
         """The file with the messages."""
         return self.folder / DATA
@@ -98,16 +103,7 @@ class Backup:
     def format(self) -> str:
         """ "archive" (2.15) or "tar" (before), read from the data."""
         with self.data.open("rb") as file:
-            return "archive" if archive.is_archive(s2.Reader(file).read(len(archive.MAGIC))) else "tar"
-
-    @contextlib.contextmanager
-    def entries(self, *, check: bool = False) -> Iterator[Iterator[archive.Entry]]:
-        """The entries of an archive of 2.15, one at a time. Memory use is limited to one block.
-
-        `check=True` also verifies the checksums of the compression, which costs time.
-        """
-        with self.data.open("rb") as file:
-            yield archive.entries(s2.Reader(file, check=check))
+            return "archive" if ARCHIVE in file.read(HEAD) else "tar"
 
 
 @arguments
@@ -116,7 +112,7 @@ def load(folder: str | os.PathLike[str]) -> Backup:
     path = checks.path(folder, "folder")
     plain = _read_json(path / CONFIG)
     config, state = plain.get("config"), plain.get("state")
-    if not isinstance(config, dict) or not isinstance(state, dict) or not isinstance(config.get("name"), str):
+    if not (isinstance(config, dict) and isinstance(state, dict) and isinstance(config.get("name"), str)):
         raise BackupCorrupt(f"{path / CONFIG} holds no configuration and state of a stream")
     names.check_stream(config["name"])
     if not (path / DATA).is_file():
@@ -131,6 +127,31 @@ def load(folder: str | os.PathLike[str]) -> Backup:
         except msgspec.ValidationError as error:
             raise BackupCorrupt(f"{path / MANIFEST}: {error}") from None
     return Backup(path, config, state, manifest)
+
+
+@arguments
+def verify(folder: str | os.PathLike[str]) -> Backup:
+    """Read the data and compare its size and SHA-256 with the manifest. Returns the backup.
+
+    Raises BackupCorrupt if they differ. A backup of the NATS CLI has no manifest (`manifest` is None): only a restore
+    shows whether its data is complete.
+    """
+    backup = load(folder)
+    check_digest(backup)
+    return backup
+
+
+def check_digest(backup: Backup) -> None:
+    """Compare the data with the digest of the manifest, if there is one."""
+    if backup.manifest is None:
+        return
+    with backup.data.open("rb", buffering=0) as file:
+        found, size = digest(file)
+    if (found, size) != (backup.manifest.sha256, backup.manifest.bytes):
+        raise BackupCorrupt(
+            f"{backup.data} is not what was backed up: {size} bytes with another digest than the manifest says "
+            f"({backup.manifest.bytes} bytes)"
+        )
 
 
 def _read_json(path: Path) -> dict[str, Any]:

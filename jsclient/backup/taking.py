@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import hashlib
 import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
 import attrs
-import msgspec
 
-from jsclient import checks, errors, handlers
-from jsclient.backup import files
+from jsclient import errors, handlers
+from jsclient.backup import files, sources
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, whole
-from jsclient.first_use import prepared
 from jsclient.jetstream import JetStream
-from jsclient.jetstream.api import names
+from jsclient.jetstream.api import model_base, names
+from jsclient.jetstream.api.models import StreamState
 
 STALL: Final = 30.0
 """Seconds without a chunk after which a backup gives up. With `check` the server is silent while it checks."""
@@ -32,44 +31,12 @@ _GOOD: Final = 204
 Progress = Callable[[int, int], None]
 
 
-class _Origin(msgspec.Struct):
-    name: str = ""
-    external: Any = None
-
-
-class _Config(msgspec.Struct):
-    name: str
-    sources: list[_Origin] | None = None
-
-
-class _State(msgspec.Struct):
-    messages: int = 0
-    bytes: int = 0
-    first_seq: int = 0
-    last_seq: int = 0
-    consumer_count: int = 0
-
-
-class _Copying(msgspec.Struct):
-    name: str = ""
-    lag: int = 0
-    error: Any = None
-
-
-class _About(msgspec.Struct):
-    """The fields that a backup needs from the information about a stream. The complete answer goes into the folder."""
-
-    config: _Config
-    state: _State
-    sources: list[_Copying] | None = None
-
-
-def about(answer: dict[str, Any]) -> _About:
-    """Raises BadResponse for malformed information about a stream."""
-    try:
-        return msgspec.convert(answer, prepared(_About))
-    except msgspec.ValidationError as error:
-        raise errors.BadResponse(f"the answer is none about a stream: {error}", str(answer)[:512].encode()) from None
+def state_of(answer: dict[str, Any]) -> StreamState:
+    """The state of the stream in the answer. Raises BadResponse if it is none about a stream."""
+    config = answer.get("config")
+    if not isinstance(config, dict) or not isinstance(config.get("name"), str):
+        raise errors.BadResponse("the answer has no configuration of a stream", str(answer)[:512].encode())
+    return model_base.from_wire(copy.deepcopy(answer.get("state")), StreamState)  # which takes it apart
 
 
 @arguments
@@ -97,7 +64,8 @@ def backup_stream(
     stall = plain(stall)
     timeout = whole(timeout)
     deadline = timeout if isinstance(timeout, Deadline) else Deadline(None)
-    taken_of_sources = _positions_of_sources(js, stream, timeout)
+    before = js.stream(stream, fetch_info=False).info(timeout=timeout)
+    positions = sources.positions(js, before, timeout)
     part = path / f"{files.DATA}.part"
     inbox = js.nc.new_inbox()
     request = {
@@ -112,7 +80,7 @@ def backup_stream(
         answer = js.api.request(
             f"STREAM.SNAPSHOT.{names.check_stream(stream)}", request, timeout=deadline.at_most(stall)
         )
-        state = about(answer).state
+        state = state_of(answer)
         try:
             with part.open("wb") as file:
                 digest, size = _receive(js, chunks, file, stream, state.bytes, progress, stall, deadline)
@@ -121,6 +89,7 @@ def backup_stream(
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+    sources.follow(js, stream, positions, before.state.last_seq + 1, state.last_seq, deadline)
     part.replace(path / files.DATA)
     backup = Backup(path, answer["config"], answer["state"], None)
     manifest = Manifest(
@@ -134,7 +103,7 @@ def backup_stream(
         last_seq=state.last_seq,
         consumers=state.consumer_count if consumers else None,
         taken=files.now(),
-        sources=taken_of_sources,
+        sources=positions,
     )
     files.save_json(path / files.MANIFEST, manifest)
     # The last one: from here on it is a backup.
@@ -183,92 +152,3 @@ def _receive(
             begun = size
         if progress is not None:
             handlers.ran(progress(size, expected))
-
-
-def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[str, int]:
-    """The sequence up to which each source had certainly been copied. A restore continues there.
-
-    The origin is queried first. If the copy has no lag afterwards, it has everything that the origin had at that
-    moment.
-    """
-
-    def info(name: str) -> _About:
-        return about(js.api.request(f"STREAM.INFO.{names.check_stream(name)}", None, read=True, timeout=timeout))
-
-    ends: dict[str, int] = {}
-    for source in info(stream).config.sources or ():
-        if source.external:
-            continue
-        try:
-            ends[source.name] = info(source.name).state.last_seq
-        except errors.ApiError:
-            continue  # it is gone, or we have no permission: the archive's own headers must suffice
-    if not ends:
-        return {}
-    told = info(stream).sources or ()
-    behind = {one.name for one in told if one.lag or one.error}
-    behind |= set(ends) - {one.name for one in told}
-    return {name: end for name, end in ends.items() if name not in behind}
-
-
-@attrs.frozen
-class Outcome:
-    """The outcome for one stream: `error` is None if it is `done`.
-
-    Attributes:
-        stream: Name of the stream.
-        folder: Folder of its backup.
-        error: The error that stopped it; None if it is done.
-    """
-
-    stream: str
-    folder: Path
-    error: Exception | None = None
-
-    @property
-    def done(self) -> bool:
-        """True when it worked."""
-        return self.error is None
-
-
-@arguments
-def backup_account(
-    js: JetStream,
-    folder: str | os.PathLike[str],
-    *,
-    include: Iterable[str] = (),
-    exclude: Iterable[str] = (),
-    consumers: bool = True,
-    check: bool = False,
-    on_stream: Callable[[Outcome], None] | None = None,
-    timeout: Timeout = DEFAULT,
-) -> list[Outcome]:
-    """Back up all streams of the account (or `include`), one folder each. A stream that fails does not stop the others.
-
-    Key-value buckets and object stores are streams (`KV_*`, `OBJ_*`) and are among them. The backups are not of one
-    instant: pause the publishers if several streams must agree. Accounts, users and permissions are not part of a
-    backup. `timeout` bounds the whole call. Streams for which no time is left fail.
-
-    `exclude` names streams to leave out. `consumers` and `check` are the same as for `backup_stream`. `on_stream` is
-    called with the Outcome of each.
-    """
-    handlers.check(on_stream, "on_stream")
-    timeout = whole(timeout)
-    wanted, unwanted = set(include), set(exclude)
-    found = [
-        name for name in js.stream_names(timeout=timeout) if (not wanted or name in wanted) and name not in unwanted
-    ]
-    if absent := wanted - set(found) - unwanted:
-        raise errors.ConfigError(f"there are no streams {', '.join(sorted(absent))}: correct the names in include=")
-    outcomes = []
-    for name in sorted(found):
-        path = checks.path(folder, "folder") / name
-        try:
-            backup_stream(js, name, path, consumers=consumers, check=check, timeout=timeout)
-            outcome = Outcome(name, path)
-        except (errors.JsClientError, OSError) as error:
-            outcome = Outcome(name, path, error)
-        outcomes.append(outcome)
-        if on_stream is not None:
-            handlers.ran(on_stream(outcome))
-    return outcomes

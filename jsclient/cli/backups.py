@@ -1,49 +1,40 @@
-"""`backup ...`: what is in backups, which need no server."""
+"""`backup ...`: facts about backups, which need no server."""
 
 from __future__ import annotations
 
 from jsclient import backup
-from jsclient.cli.arguments import Options, arg
+from jsclient.cli.arguments import Options
 from jsclient.cli.commands import Commands
-from jsclient.cli.output import details, headers_record, line, picked, record
+from jsclient.cli.output import details, line
 
 cli: Commands = Commands()
 
 
 @cli.local("backup inspect FOLDER")
 def inspect(options: Options) -> None:
-    """Contents of a backup."""
-    _show(backup.inspect(options.folder), options)
+    """Stream, counts and age of a backup, as its files state them."""
+    _show(backup.load(options.folder), options)
 
 
 @cli.local("backup verify FOLDER")
 def verify(options: Options) -> None:
-    """Read a backup whole and compare digest, checksums and counts."""
-    _show(backup.verify(options.folder), options)
+    """Read the data of a backup and compare it with its digest."""
+    found = backup.verify(options.folder)
+    _show(found, options)
     if not options.json:
-        line("whole")
+        line("whole" if found.manifest else "no digest to compare: the NATS CLI has made it")
 
 
-def _show(contents: backup.Contents, options: Options) -> None:
-    manifest = backup.load(options.folder).manifest
-    value = picked(contents, "stream", "format", "messages", "first_seq", "last_seq", "subjects", "consumers")
-    subjects = contents.subjects or {}
-    shown = sorted(subjects.items(), key=lambda pair: -pair[1])[:20]
+def _show(found: backup.Backup, options: Options) -> None:
+    manifest, state = found.manifest, found.state
+    value = {"stream": found.stream, "format": found.format(), "consumers": manifest and manifest.consumers}
+    value |= {name: state.get(name) for name in ("messages", "first_seq", "last_seq")}
     about = [
-        ("format", contents.format),
+        ("format", value["format"]),
         ("taken", f"{manifest.taken} by {manifest.server_version}" if manifest else None),
-        ("messages", None if contents.messages is None else f"{contents.messages:,}"),
-        ("sequences", None if contents.first_seq is None else f"{contents.first_seq} to {contents.last_seq}"),
-        ("consumers", ", ".join(contents.consumers) or "none"),
-        ("subjects", None if contents.subjects is None else len(subjects)),
-        *((f"  {subject}", f"{count:,}") for subject, count in shown),
+        ("messages", f"{found.messages:,}"),
+        ("sequences", f"{state.get('first_seq')} to {state.get('last_seq')}"),
+        ("consumers", value["consumers"]),
+        ("sha256", manifest.sha256 if manifest else None),
     ]
-    details(options, value, f"Backup of stream {contents.stream}", about)
-
-
-@cli.local("backup extract FOLDER", arg("--subject", default=">", help="wildcards allowed"))
-def extract(options: Options) -> None:
-    """Print the messages of a backup as JSON lines (made by server 2.15)."""
-    for entry in backup.extract(options.folder, subject=options.subject):
-        told = {"seq": entry.seq, "subject": entry.name, "time_ns": entry.time}
-        record({**told, **headers_record(entry), "data": entry.data})
+    details(options, value, f"Backup of stream {found.stream}", about)

@@ -80,7 +80,7 @@ OTHERS = {
     "sub", "events", "worker", "object watch", "server run", "completion",
     "context ls", "context info", "context select", "context unselect", "context add", "context copy", "context edit",
     "context validate", "context rm", "errors lookup", "check credential",
-    "backup inspect", "backup verify", "backup extract",
+    "backup inspect", "backup verify",
 }  # fmt: skip
 
 

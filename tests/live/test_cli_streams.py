@@ -64,13 +64,10 @@ def test_a_backup_from_the_shell(server: NatsServer, stream: str, tmp_path: Path
     assert "4 messages" in cli(server, "stream", "backup", stream, folder).stdout
     assert cli(server, "backup", "verify", folder).stdout.endswith("whole\n")
     (seen,) = lines(cli(server, "backup", "inspect", folder, "--json"))
-    assert seen["stream"] == stream
+    assert (seen["stream"], seen["messages"]) == (stream, 4)
     cli(server, "stream", "rm", stream, "-f")
     (info,) = lines(cli(server, "stream", "restore", folder, "--json"))
     assert info["state"]["messages"] == 4
-    if server.version >= (2, 15, 0):
-        rows = lines(cli(server, "backup", "extract", folder, "--subject", "s.b"))
-        assert [(row["seq"], row["data"]) for row in rows] == [(4, "other")]
     (tmp_path / "b" / "stream.tar.s2").write_bytes(b"broken")
     assert cli(server, "backup", "verify", folder).returncode == 1
 

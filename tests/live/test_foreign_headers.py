@@ -10,17 +10,15 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
 
 import jsclient
-from jsclient import arrow, backup, errors, keyvalue, objectstore
+from jsclient import arrow, errors, keyvalue, objectstore
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
-from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.objectstore import ObjectStoreConfig
 from jsclient.protocol import Headers
 from jsclient.testing import NatsServer, wait_until
@@ -130,7 +128,7 @@ def test_buckets_and_stores_read_them(js: JetStream) -> None:
     objectstore.delete_object_store(js, name)
 
 
-def test_columns_and_backups_have_them(js: JetStream, stream: Stream, tmp_path: Path) -> None:
+def test_columns_have_them(js: JetStream, stream: Stream) -> None:
     send(js, f"{stream.name}.a")
     send(js, f"{stream.name}.b", lines=LINES + b"Ok: 2\r\n")
     send(js, f"{stream.name}.c", lines=BROKEN)
@@ -138,10 +136,6 @@ def test_columns_and_backups_have_them(js: JetStream, stream: Stream, tmp_path: 
     assert rows[0] == [(name, [value]) for name, value in PAIRS]
     assert rows[1] == [*rows[0][:-1], ("Ok", ["1", "2"])]
     assert rows[2] == [("Kept", ["1"])]
-    backup.backup_stream(js, stream.name, tmp_path / "b")
-    backup.verify(tmp_path / "b")
-    if server_at_least(js.nc, (2, 15, 0)):
-        assert next(iter(backup.extract(tmp_path / "b"))).headers.items() == PAIRS
 
 
 def test_spark_code_reads_them(server: NatsServer, js: JetStream, stream: Stream) -> None:

@@ -153,7 +153,6 @@ def arrow_arguments() -> Any:
 ASKED: dict[str, list[Need]] = {
     "arrow/access.py": [(arrow_arguments, "subjects", (2, 10))],
     "arrow/options.py": [(arrow_arguments, "subjects", (2, 10))],
-    "backup/looking.py": [(backup.extract, "", (2, 15))],
     "backup/restoring.py": [(backup.restore_stream, "", (2, 15))],
     "coordination/lease.py": [(coordination.lease_bucket, "", (2, 11))],
     "groups/group.py": [(groups.create_elastic, "", (2, 11)), (groups.create_static, "", (2, 11))],
