@@ -24,7 +24,7 @@ from jsclient.jetstream.consuming.credit import Credit
 from jsclient.jetstream.consuming.pull_inboxes import PullInbox
 from jsclient.jetstream.consuming.pull_request import PullTerms
 from jsclient.jetstream.consuming.pull_source import PullSource
-from jsclient.jetstream.consuming.pump import Pump, Told
+from jsclient.jetstream.consuming.pump import Notice, Pump
 from jsclient.message import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.arrow")
@@ -231,7 +231,7 @@ class RangeConsumer:
                     return
             for status in statuses:
                 if pump.inbox.is_control(status):
-                    self._hear(pump.status(status), pump.state)
+                    self._on_notices(pump.status(status), pump.state)
             if event is not None:
                 self._broken(event)
 
@@ -248,10 +248,10 @@ class RangeConsumer:
         if item is not None:
             return [item, *pump.inbox.take_all()]
         self._check_time()
-        self._hear(pump.look(self._access.deadline), credit)
+        self._on_notices(pump.look(self._access.deadline), credit)
         return []
 
-    def _hear(self, told: Sequence[Told], credit: RangeCredit) -> None:
+    def _on_notices(self, told: Sequence[Notice], credit: RangeCredit) -> None:
         """If a pull ends with an error, its consumer ends, too."""
         for kind, what in told:
             if isinstance(what, errors.MaxBytesExceeded):

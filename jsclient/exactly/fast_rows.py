@@ -30,9 +30,9 @@ from jsclient.errors import (
 )
 from jsclient.exactly.row_publisher import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.attempts import has_id
-from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
 from jsclient.jetstream.publishing.in_flight import MAX_CACHED
+from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.jetstream.publishing.verdict import passes
 from jsclient.protocol.frames import header_size, pub_end
 
@@ -131,7 +131,7 @@ class FastRowPublisher:
         return start
 
 
-class _Rows(Delivery):
+class _Rows(PublishAttempts):
     """The life of one list of rows: batch after batch, until all rows are stored."""
 
     def __init__(

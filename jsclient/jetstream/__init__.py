@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.double_ack import double_ack_many
-    from jsclient.jetstream.consuming.fetch import Batch, Ended
+    from jsclient.jetstream.consuming.fetch import Batch, BatchEnd
     from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.consuming.messages import Messages
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
@@ -105,7 +105,7 @@ _LATER = {
     "Counters": "counters",
     "counter_sources": "counters",
     "counter_value": "counters",
-    "Ended": "consuming.fetch",
+    "BatchEnd": "consuming.fetch",
     "FastBatch": "publishing.fast_batch",
     "OrderedRead": "consuming.finite",
     "JetStreamMsg": "message",
@@ -178,7 +178,7 @@ __all__ = [
     "Counters",
     "DeliverPolicy",
     "Discard",
-    "Ended",
+    "BatchEnd",
     "ExternalStream",
     "FastBatch",
     "FastBatchDict",

@@ -16,7 +16,7 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.advisories import ConsumerUnpinned
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.consumer_source import source_of
-from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.pull_options import FETCH_BYTES
 from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
@@ -50,7 +50,7 @@ def test_fetch_returns_as_soon_as_it_has_what_was_asked_for(js: JetStream) -> No
     batch = durable(js).fetch(10)
     assert len(batch) == 10
     assert batch
-    assert (batch.ended, batch.error) == (Ended.COMPLETE, None)
+    assert (batch.ended, batch.error) == (BatchEnd.COMPLETE, None)
     assert [int(m.data[:2]) for m in batch] == list(range(1, 11))
     assert batch[0] is batch[0]
     assert batch[-1].metadata.stream_seq == 10
@@ -64,7 +64,7 @@ def test_fetch_returns_what_there_is_at_the_timeout(js: JetStream) -> None:
     batch = durable(js).fetch(10, timeout=0.5)
     assert 0.4 < time.monotonic() - started < 2
     assert len(batch) == 3
-    assert (batch.ended, batch.error) == (Ended.TIMEOUT, None)
+    assert (batch.ended, batch.error) == (BatchEnd.TIMEOUT, None)
 
 
 def test_an_empty_fetch_from_afar_is_no_error_either(server: NatsServer, js: JetStream) -> None:
@@ -75,14 +75,14 @@ def test_an_empty_fetch_from_afar_is_no_error_either(server: NatsServer, js: Jet
         proxy.delay(0.15)
         for _ in range(2):
             batch = consumer.fetch(10, timeout=2, heartbeat=0.9)
-            assert (len(batch), batch.ended, batch.error) == (0, Ended.TIMEOUT, None)
+            assert (len(batch), batch.ended, batch.error) == (0, BatchEnd.TIMEOUT, None)
 
 
 def test_an_empty_fetch_is_no_error(js: JetStream) -> None:
     batch = durable(js).fetch(10, timeout=0.2)
     assert not batch
     assert len(batch) == 0
-    assert batch.ended is Ended.TIMEOUT
+    assert batch.ended is BatchEnd.TIMEOUT
 
 
 @pytest.mark.parametrize("call", [lambda c: c.fetch_no_wait(10), lambda c: c.fetch(10, timeout=0)])
@@ -91,13 +91,13 @@ def test_fetch_without_waiting(js: JetStream, call: object) -> None:
     started = time.monotonic()
     batch = call(consumer)  # type: ignore[operator]
     assert not batch
-    assert batch.ended is Ended.NO_MESSAGES
+    assert batch.ended is BatchEnd.NO_MESSAGES
     publish(js, 3)
     # The server acknowledges a publish before its consumers have heard of the message.
     wait_until(lambda: consumer.info().num_pending == 3)
     batch = call(consumer)  # type: ignore[operator]
     assert len(batch) == 3
-    assert batch.ended is Ended.NO_MESSAGES
+    assert batch.ended is BatchEnd.NO_MESSAGES
     assert time.monotonic() - started < 2
     assert consumer.info().num_waiting == 0
 
@@ -163,7 +163,7 @@ def test_fetch_bytes(js: JetStream) -> None:
     consumer = durable(js)
     batch = consumer.fetch_bytes(1000, timeout=2)
     assert 0 < sum(message.size for message in batch) <= 1000
-    assert batch.ended is Ended.MAX_BYTES
+    assert batch.ended is BatchEnd.MAX_BYTES
     with pytest.raises(errors.MaxBytesExceeded, match="10"):
         consumer.fetch_bytes(10, timeout=2)
     assert len(consumer.fetch(2, max_bytes=100_000)) == 2
@@ -259,7 +259,7 @@ def test_what_was_received_is_returned_although_the_fetch_failed(js: JetStream) 
     batch = consumer.fetch(10, timeout=20, heartbeat=1)
     timer.join()
     assert len(batch) == 3
-    assert batch.ended is Ended.ERROR
+    assert batch.ended is BatchEnd.ERROR
     assert isinstance(batch.error, errors.ConsumerDeleted)
 
 
@@ -423,7 +423,7 @@ def test_many_large_messages_come_in_several_pulls(js: JetStream, timeout: float
     consumer = stream.create_consumer(ConsumerConfig(ack_policy="none"))
     reconnects = js.nc.stats().reconnects
     batch = consumer.fetch(3000, timeout=timeout)
-    assert (len(batch), batch.ended, batch.error) == (3000, Ended.COMPLETE, None)
+    assert (len(batch), batch.ended, batch.error) == (3000, BatchEnd.COMPLETE, None)
     assert [message.stream_seq for message in batch] == list(range(1, 3001))
     assert js.nc.stats().reconnects == reconnects
     js.delete_stream("MANYLARGE")
@@ -450,4 +450,4 @@ def test_bytes_of_a_pull_that_are_used_up_exactly_end_no_fetch(js: JetStream, wa
     size = len(message.raw_subject) + len(message.raw_reply or b"") + len(message.data)
     consumer = durable(js, max_bytes=4 * size)
     batch = consumer.fetch(8, timeout=5) if waits else consumer.fetch_no_wait(8)
-    assert (len(batch), batch.ended) == (8, Ended.COMPLETE)
+    assert (len(batch), batch.ended) == (8, BatchEnd.COMPLETE)

@@ -12,7 +12,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.testing import FakeServer, LeafPair, NatsServer, Proxy, wait_until
 from jsclient.testing.fake import FakeClient, ScriptFailed
 from jsclient.workers import WorkerPool
@@ -147,5 +147,5 @@ def test_bytes_that_are_used_up_exactly_end_the_fetch(js: JetStream) -> None:
         started = time.monotonic()
         batch = consumer.fetch_bytes(expected * size, timeout=10, heartbeat=1.0)
         assert time.monotonic() - started < 1
-        assert (len(batch), batch.ended, batch.error) == (expected, Ended.MAX_BYTES, None)
+        assert (len(batch), batch.ended, batch.error) == (expected, BatchEnd.MAX_BYTES, None)
     assert consumer.fetch(1, timeout=5)[0].data.startswith(b"09")

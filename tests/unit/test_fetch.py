@@ -12,7 +12,7 @@ from tests.pull_rig import Connection, Server, Source, Stored, message
 
 from jsclient import errors
 from jsclient.jetstream.consuming import watchdog
-from jsclient.jetstream.consuming.fetch import Batch, Ended, Fetch, next_after
+from jsclient.jetstream.consuming.fetch import Batch, BatchEnd, Fetch, next_after
 from jsclient.jetstream.consuming.pull_options import Paused
 from jsclient.jetstream.consuming.pull_request import PullTerms
 from jsclient.jetstream.message import JetStreamMsg
@@ -100,7 +100,7 @@ def test_a_pull_that_does_not_wait_and_gets_no_answer_is_no_empty_stream() -> No
 
 def test_messages_without_an_end_are_returned() -> None:
     batch = fetch(Answering(one()), INSTANT, answer_within=0.1)
-    assert (len(batch), batch.ended) == (1, Ended.TIMEOUT), "nobody said that there are no more"
+    assert (len(batch), batch.ended) == (1, BatchEnd.TIMEOUT), "nobody said that there are no more"
 
 
 def test_a_link_that_is_lost_and_stays_away_is_no_empty_stream() -> None:
@@ -122,7 +122,7 @@ def test_without_heartbeats_a_pull_that_was_swallowed_is_sent_again(monkeypatch:
     monkeypatch.setattr(watchdog, "ENDS_LATE", 0.02)
     connection = Answering()
     batch = fetch(connection, PullTerms(expires=0.05), timeout=0.2)
-    assert (len(batch), batch.ended) == (0, Ended.TIMEOUT)
+    assert (len(batch), batch.ended) == (0, BatchEnd.TIMEOUT)
     assert connection.pulls > 1
 
 
@@ -141,7 +141,7 @@ def test_a_pull_that_ends_before_its_time_is_followed_by_others_with_pauses(left
     connection = Answering(f"408 Request Timeout{headers}")
     began = time.monotonic()
     batch = fetch(connection, PullTerms(expires=5.0, heartbeat=heartbeat), timeout=0.7)
-    assert (len(batch), batch.ended) == (0, Ended.TIMEOUT)
+    assert (len(batch), batch.ended) == (0, BatchEnd.TIMEOUT)
     assert time.monotonic() - began > 0.6
     assert 2 < connection.pulls < 8
 
@@ -155,7 +155,7 @@ def test_what_comes_for_a_later_pull_is_taken(left: str) -> None:
 
     for said in ("408 Request Timeout", "409 Batch Completed"):
         batch = fetch(Later(f"{said}\r\nNats-Pending-Messages: {left}"), timeout=2.0)
-        assert (len(batch), batch.ended) == (2, Ended.COMPLETE)
+        assert (len(batch), batch.ended) == (2, BatchEnd.COMPLETE)
 
 
 def test_nobody_there_until_the_end_is_told() -> None:
@@ -179,7 +179,7 @@ def test_a_pull_that_ends_before_anybody_waits_is_followed_by_the_next_one() -> 
 
     connection = Early()
     batch = fetch(connection, timeout=1.5)
-    assert (len(batch), batch.ended, connection.pulls) == (2, Ended.COMPLETE, 2)
+    assert (len(batch), batch.ended, connection.pulls) == (2, BatchEnd.COMPLETE, 2)
 
 
 def test_the_size_of_messages_is_not_told_by_the_last_one_alone() -> None:
@@ -202,7 +202,7 @@ def test_messages_of_a_connection_that_failed_are_returned() -> None:
     closed = errors.ConnectionClosed("the connection is closed")
     closed.reason = errors.AuthError("revoked")
     batch = fetch(Answering(one(), closed))
-    assert (len(batch), batch.ended, type(batch.error)) == (1, Ended.ERROR, errors.ConnectionClosed)
+    assert (len(batch), batch.ended, type(batch.error)) == (1, BatchEnd.ERROR, errors.ConnectionClosed)
 
 
 def test_messages_of_a_fetch_that_is_interrupted_go_back() -> None:
@@ -224,7 +224,7 @@ def test_a_pinned_fetch_counts_its_bytes() -> None:
     connection = Answering(pinned)
     source = Source(connection, "P")  # type: ignore[arg-type]
     batch = fetch(connection, PullTerms(group="g"), source, max_bytes=100)
-    assert (len(batch), batch.ended) == (1, Ended.MAX_BYTES)
+    assert (len(batch), batch.ended) == (1, BatchEnd.MAX_BYTES)
     assert source.pins == {"g": "pin"}
 
 

@@ -16,7 +16,7 @@ from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import call_hook
 from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
-from jsclient.jetstream.consuming.pump import Told
+from jsclient.jetstream.consuming.pump import Notice
 
 COUNT = 10
 
@@ -156,7 +156,7 @@ def test_events_and_errors_reach_the_hooks_that_were_given() -> None:
     told: list[Exception] = []
     rig = Rig(on_event=events.append, on_error=told.append)
     paused, lost = Paused(None), errors.NoHeartbeat("silence")
-    rig.messages._hear([Told("event", paused), Told("reported", lost)])
+    rig.messages._on_notices([Notice("event", paused), Notice("reported", lost)])
     assert (events, told) == ([paused], [lost])
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.ordered_rig import GONE, SILENCE, sent, stream
 
 from jsclient import errors
-from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.jetstream.consuming.ordered import OrderedConsumer
 
 
@@ -29,7 +29,7 @@ def test_a_fetch_takes_what_is_there() -> None:
     rig = Rig()
     rig.comes((1, 1), (2, 2))
     batch = rig.consumer.fetch(3, timeout=0.01)
-    assert ([message.stream_seq for message in batch], batch.ended) == ([1, 2], Ended.TIMEOUT)
+    assert ([message.stream_seq for message in batch], batch.ended) == ([1, 2], BatchEnd.TIMEOUT)
     rig.comes((3, 3))
     assert rig.consumer.next(timeout=5).stream_seq == 3
     with pytest.raises(errors.NoMessages):
@@ -81,4 +81,4 @@ def test_a_fetch_that_ends_in_an_error_returns_what_it_has(monkeypatch: pytest.M
     denied = errors.PermissionViolation("not permitted", "s", "publish")
     monkeypatch.setattr(inbox, "next", lambda seconds: denied)
     batch = rig.consumer.fetch(2, timeout=5)
-    assert ([message.stream_seq for message in batch], batch.ended, batch.error) == ([1], Ended.ERROR, denied)
+    assert ([message.stream_seq for message in batch], batch.ended, batch.error) == ([1], BatchEnd.ERROR, denied)

@@ -12,7 +12,13 @@ from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream.api import consumer_requests
 from jsclient.jetstream.consuming import ordered_reset
-from jsclient.jetstream.consuming.ordered_reset import GONE_ATTEMPTS, Again, SameStream, take_turn, why_silent
+from jsclient.jetstream.consuming.ordered_reset import (
+    GONE_ATTEMPTS,
+    ConsumerRecreator,
+    SameStream,
+    take_turn,
+    why_silent,
+)
 from jsclient.waiting import new_turn
 
 MADE = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
@@ -23,7 +29,7 @@ UNAVAILABLE = errors.JetStreamUnavailable("nobody", "s")
 
 
 class Read:
-    """What `Again` drives: each attempt ends as the test says; then it works."""
+    """What `ConsumerRecreator` drives: each attempt ends as the test says; then it works."""
 
     source = "the consumer"
 
@@ -57,7 +63,7 @@ class Read:
 
 def test_it_is_tried_until_it_works_with_longer_and_longer_pauses() -> None:
     read = Read(SILENCE, SILENCE, SILENCE, SILENCE)
-    assert Again(None).run(read, Deadline(None))
+    assert ConsumerRecreator(None).run(read, Deadline(None))
     assert read.pauses == [0.25, 0.5, 1.0, 1.0]
     assert read.told == [SILENCE] * 4
 
@@ -65,12 +71,12 @@ def test_it_is_tried_until_it_works_with_longer_and_longer_pauses() -> None:
 def test_a_link_that_is_down_is_no_attempt_and_its_return_begins_anew() -> None:
     read = Read(False, False, SILENCE, SILENCE)
     read.comes_back = True
-    assert Again(1_000).run(read, Deadline(None))
+    assert ConsumerRecreator(1_000).run(read, Deadline(None))
     assert read.pauses == [1.0, 1.0, 0.25, 0.25]
 
 
 def test_the_next_call_goes_on_with_it() -> None:
-    read, again = Read(SILENCE), Again(None)
+    read, again = Read(SILENCE), ConsumerRecreator(None)
     assert not again.run(read, Deadline(0))
     assert again.run(read, Deadline(0))
     assert read.timeouts[0] == ordered_reset.SHORTEST_CREATE
@@ -78,21 +84,21 @@ def test_the_next_call_goes_on_with_it() -> None:
 
 def test_attempts_are_limited() -> None:
     read = Read(SILENCE, SILENCE, SILENCE)
-    assert Again(2).run(read, Deadline(None))
+    assert ConsumerRecreator(2).run(read, Deadline(None))
     assert [type(error) for error in read.given_up] == [errors.OrderedConsumerReset]
     assert read.given_up[0].__cause__ is SILENCE
 
 
 def test_a_stream_that_is_not_there_is_believed_the_third_time() -> None:
     read = Read(*[NO_STREAM] * GONE_ATTEMPTS)
-    assert Again(None).run(read, Deadline(None))
+    assert ConsumerRecreator(None).run(read, Deadline(None))
     assert (read.told, read.given_up) == ([NO_STREAM] * 2, [NO_STREAM])
 
 
 @pytest.mark.parametrize("error", [DENIED, errors.StreamRecreated(404, ""), errors.ConfigError("no")])
 def test_what_no_attempt_can_mend_ends_it(error: Exception) -> None:
     read = Read(error)
-    assert Again(None).run(read, Deadline(None))
+    assert ConsumerRecreator(None).run(read, Deadline(None))
     assert read.given_up == [error]
 
 
@@ -100,13 +106,13 @@ def test_what_no_attempt_can_mend_ends_it(error: Exception) -> None:
 def test_what_is_no_failure_goes_to_the_caller(error: Exception) -> None:
     read = Read(error)
     with pytest.raises(type(error)):
-        Again(None).run(read, Deadline(None))
+        ConsumerRecreator(None).run(read, Deadline(None))
     assert read.told == []
 
 
 def test_patience_grows_with_the_attempts() -> None:
     read = Read(*[SILENCE] * 6)
-    Again(None).run(read, Deadline(None))
+    ConsumerRecreator(None).run(read, Deadline(None))
     assert read.timeouts == [2.0] * 6 + [5.0]
 
 

@@ -11,7 +11,7 @@ from tests.publish_rig import Rig, Turn, clock, outcome
 from jsclient import errors
 from jsclient.durations import Deadline, elapsed
 from jsclient.jetstream import PubAck
-from jsclient.jetstream.publishing import delivery, recovery
+from jsclient.jetstream.publishing import recovery, synchronous
 from jsclient.jetstream.publishing.streams import Streams
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -60,8 +60,8 @@ def test_nor_by_a_synchronous_publish(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def publish_again(slept: float) -> PubAck:
         block, began = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", elapsed()
-        attempt = delivery.Delivery(js, "s", b"", block, Deadline(5), None, 0.1, began)
-        monkeypatch.setattr(delivery, "elapsed", lambda: began + slept)
+        attempt = synchronous.PublishAttempts(js, "s", b"", block, Deadline(5), None, 0.1, began)
+        monkeypatch.setattr(synchronous, "elapsed", lambda: began + slept)
         return attempt.persist(errors.ConnectionLost("cut"), None)
 
     assert publish_again(1).seq == 1

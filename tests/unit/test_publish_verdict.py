@@ -17,7 +17,7 @@ from jsclient.jetstream.publishing.verdict import (
     Published,
     Verdict,
     judge,
-    place,
+    position,
     stream_of,
 )
 from jsclient.message import Msg
@@ -25,9 +25,9 @@ from jsclient.message import Msg
 PLAIN = Published("s.a", b"x")
 WITH_ID = Published("s.a", b"x", ("Nats-Msg-Id", "1"))
 AFTER_5 = Published("s.a", b"x", after=5)
-ON_SUBJECT_5 = Published("s.a", b"x", after_on_subject=5, place="s.a")
-ID_ON_SUBJECT_5 = Published("s.a", b"x", ("Nats-Msg-Id", "1"), after_on_subject=5, place="s.a")
-BOTH = Published("s.a", b"x", after=7, after_on_subject=5, place="s.a")
+ON_SUBJECT_5 = Published("s.a", b"x", after_on_subject=5, expected_on="s.a")
+ID_ON_SUBJECT_5 = Published("s.a", b"x", ("Nats-Msg-Id", "1"), after_on_subject=5, expected_on="s.a")
+BOTH = Published("s.a", b"x", after=7, after_on_subject=5, expected_on="s.a")
 ALL = (PLAIN, WITH_ID, AFTER_5, ON_SUBJECT_5, ID_ON_SUBJECT_5, BOTH)
 
 LAST_SEQUENCE = (10071, 10164)
@@ -88,15 +88,15 @@ def test_what_is_known_from_the_headers() -> None:
         {"A": "b"}, "1", {"expected_last_subject_seq": 4, "expected_last_subject": "s.*", "expected_last_seq": 9}
     )
     assert Published.of("s.a", "text", block) == Published("s.a", b"text", ("Nats-Msg-Id", "1"), 9, 4, "s.*")
-    assert Published.of("s.a", b"x", None) == Published("s.a", b"x", place="s.a")
+    assert Published.of("s.a", b"x", None) == Published("s.a", b"x", expected_on="s.a")
 
 
 def test_where_to_look() -> None:
-    assert place(AFTER_5) == {"seq": 6, "next_by_subj": ">"}
-    assert place(ON_SUBJECT_5) == {"seq": 6, "next_by_subj": "s.a"}
-    assert place(Published("s.a", after_on_subject=5, place="s.*")) == {"seq": 6, "next_by_subj": "s.*"}
-    assert place(Published("t", after_on_subject=5, place="s.*")) == {"last_by_subj": "t"}
-    assert place(WITH_ID) == {"last_by_subj": "s.a"}
+    assert position(AFTER_5) == {"seq": 6, "next_by_subj": ">"}
+    assert position(ON_SUBJECT_5) == {"seq": 6, "next_by_subj": "s.a"}
+    assert position(Published("s.a", after_on_subject=5, expected_on="s.*")) == {"seq": 6, "next_by_subj": "s.*"}
+    assert position(Published("t", after_on_subject=5, expected_on="s.*")) == {"last_by_subj": "t"}
+    assert position(WITH_ID) == {"last_by_subj": "s.a"}
 
 
 # --- what a look says -----------------------------------------------------------------------------------------------

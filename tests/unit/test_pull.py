@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient import errors, protocol
-from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED, Remainder
+from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED, FetchCredit
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import PullTerms
-from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
+from jsclient.jetstream.consuming.pull_statuses import StatusMeaning, classify
 
 PENDING = {"Nats-Pending-Messages": "7", "Nats-Pending-Bytes": "1000"}
 
@@ -49,10 +49,10 @@ STATUSES = [
 def test_every_status_has_its_verdict(
     code: int, text: str, kind: str, error: type[Exception] | None, everything: bool, back_off: bool, reason: str
 ) -> None:
-    verdict = classify(code, text)
-    assert (verdict.kind, verdict.all_pulls, verdict.back_off, verdict.reason) == (kind, everything, back_off, reason)
-    assert type(verdict.error) is (error or type(None))
-    assert verdict.forget_pin is (code == 423)
+    meaning = classify(code, text)
+    assert (meaning.kind, meaning.all_pulls, meaning.back_off, meaning.reason) == (kind, everything, back_off, reason)
+    assert type(meaning.error) is (error or type(None))
+    assert meaning.forget_pin is (code == 423)
 
 
 def test_no_responders_is_also_a_no_responders_error() -> None:
@@ -239,7 +239,7 @@ def test_pulls_that_their_bytes_will_end_overlap() -> None:
     assert (messages, nbytes) == (100, 500)
     take(state, 10)
     state.taken_bytes += 500
-    state.ended(first, Verdict("quiet", unserved=(90, 0), reason="max bytes"), 0)
+    state.ended(first, StatusMeaning("quiet", unserved=(90, 0), reason="max bytes"), 0)
     assert opened(state)[1:] == (20, 500)  # 10 will fit
     assert opened(state)[1:] == (20, 500)
     assert state.need() is None
@@ -436,7 +436,7 @@ def test_a_window_that_was_refused_grows_no_more() -> None:
     assert need == (1800, 0)
     number = max(state.open)
     assert state.stop_growing(1800)
-    assert state.ended(number, Verdict("quiet"), 0)
+    assert state.ended(number, StatusMeaning("quiet"), 0)
     assert drain(state, 200, 100.002) == (500, 0)
     assert not state.stop_growing(500)
 
@@ -493,7 +493,7 @@ def test_buffered_and_requested_never_exceed_the_limit(steps: list[tuple[str, in
                 buffered -= 1
         elif step == "expire" and pulls:
             number, left = pulls.popitem()
-            state.ended(number, Verdict("quiet", unserved=(left, 0)), buffered)
+            state.ended(number, StatusMeaning("quiet", unserved=(left, 0)), buffered)
         elif step in ("leader", "reconnect"):
             pulls.clear()
             state.lost(buffered)
@@ -501,7 +501,7 @@ def test_buffered_and_requested_never_exceed_the_limit(steps: list[tuple[str, in
         state.take()
         buffered -= 1
     for number, left in pulls.items():
-        state.ended(number, Verdict("quiet", unserved=(left, 0)), 0)
+        state.ended(number, StatusMeaning("quiet", unserved=(left, 0)), 0)
     assert state.need(1e9) == (20, 0)
 
 
@@ -528,9 +528,9 @@ def test_pending_below_zero_gives_no_credit() -> None:
     number = state.opened(10, 0)
     for _ in range(10):
         state.take()
-    verdict = classify(408, "Request Timeout", {"Nats-Pending-Messages": "-1", "Nats-Pending-Bytes": "-7"})
-    assert verdict.unserved == (0, 0)
-    assert state.ended(number, verdict, 0)
+    meaning = classify(408, "Request Timeout", {"Nats-Pending-Messages": "-1", "Nats-Pending-Bytes": "-7"})
+    assert meaning.unserved == (0, 0)
+    assert state.ended(number, meaning, 0)
     assert state.need(1.0) == (10, 0)
 
 
@@ -544,7 +544,7 @@ def test_the_last_message_that_was_asked_for_is_outstanding() -> None:
 
 def test_behind_a_message_that_needs_more_than_half_of_the_bytes_pulls_get_all_of_them() -> None:
     state = PullState(10, 1000)
-    wanted = Verdict("quiet", unserved=(10, 500), reason="max bytes")
+    wanted = StatusMeaning("quiet", unserved=(10, 500), reason="max bytes")
     pulls = []
     for _ in range(10):
         while (need := state.need(1.0)) is not None:
@@ -553,14 +553,16 @@ def test_behind_a_message_that_needs_more_than_half_of_the_bytes_pulls_get_all_o
             if need[1] >= 700:
                 state.taken_bytes += 700
                 state.take()
-                state.ended(number, Verdict("quiet", unserved=(need[0] - 1, need[1] - 700), reason="max bytes"), 0)
+                state.ended(
+                    number, StatusMeaning("quiet", unserved=(need[0] - 1, need[1] - 700), reason="max bytes"), 0
+                )
                 break
             state.ended(number, wanted, 0)
     assert len(pulls) <= 13
 
 
 def test_a_fetch_asks_for_large_messages_one_by_one_while_they_come() -> None:
-    credit = Remainder(5, pull_bytes=100)
+    credit = FetchCredit(5, pull_bytes=100)
     pulls: list[tuple[int, int]] = []
     for _ in range(12):
         need = credit.need(1.0)
@@ -569,11 +571,11 @@ def test_a_fetch_asks_for_large_messages_one_by_one_while_they_come() -> None:
         pulls.append(need)
         number = credit.opened(*need)
         if need[1]:
-            credit.ended(number, Verdict("quiet", unserved=need, reason="max bytes"), 0)
+            credit.ended(number, StatusMeaning("quiet", unserved=need, reason="max bytes"), 0)
             credit.go_on()
         else:
             credit.count, credit.taken_bytes = credit.count + 1, credit.taken_bytes + 150
-            credit.ended(number, Verdict("quiet", unserved=(0, 0), reason="complete"), 0)
+            credit.ended(number, StatusMeaning("quiet", unserved=(0, 0), reason="complete"), 0)
             credit.go_on()
     assert credit.count == 5
     assert pulls == [(5, 100)] + [(1, 0)] * 5

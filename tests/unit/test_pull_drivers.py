@@ -9,7 +9,7 @@ import pytest
 from tests.pull_rig import Connection, Server, Source, some_stored
 
 from jsclient.jetstream.consuming import pump
-from jsclient.jetstream.consuming.fetch import Ended, Fetch
+from jsclient.jetstream.consuming.fetch import BatchEnd, Fetch
 from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_request import terms_for
@@ -66,9 +66,13 @@ def test_fetch(seed: int) -> None:
             assert len(found) <= want
             if max_bytes:
                 assert sum(sizes[each] for each in found) <= max_bytes
-                assert len(found) == want or batch.ended in (Ended.MAX_BYTES, Ended.COMPLETE, Ended.NO_MESSAGES)
+                assert len(found) == want or batch.ended in (
+                    BatchEnd.MAX_BYTES,
+                    BatchEnd.COMPLETE,
+                    BatchEnd.NO_MESSAGES,
+                )
             elif waits:
-                assert (len(found), batch.ended) == (want, Ended.COMPLETE)
+                assert (len(found), batch.ended) == (want, BatchEnd.COMPLETE)
             else:
                 assert len(found) == min(want, before)
             assert not server.pulls

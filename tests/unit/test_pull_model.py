@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
-from jsclient.jetstream.consuming.pull_statuses import Verdict
+from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
 
 
 class Server:
@@ -19,13 +19,15 @@ class Server:
     def __init__(self, sizes: list[int]) -> None:
         self.left = deque(sizes)
         self.pulls: deque[list[int]] = deque()  # number, messages, bytes
-        self.sent: deque[tuple[int, Verdict | None]] = deque()  # (size of a message or number of a pull, its status)
+        self.sent: deque[tuple[int, StatusMeaning | None]] = (
+            deque()
+        )  # (size of a message or number of a pull, its status)
 
     def serve(self, count: int) -> None:
         while self.pulls and self.left and count:
             number, messages, nbytes = pull = self.pulls[0]
             if self.left[0] > nbytes:
-                self._end(number, Verdict("quiet", unserved=(messages, nbytes), reason="max bytes"))
+                self._end(number, StatusMeaning("quiet", unserved=(messages, nbytes), reason="max bytes"))
                 continue
             pull[1:] = messages - 1, nbytes - self.left[0]
             self.sent.append((self.left.popleft(), None))
@@ -33,19 +35,19 @@ class Server:
             if not pull[2]:
                 self.pulls.popleft()
             elif not pull[1]:
-                self._end(number, Verdict("quiet", unserved=(0, pull[2]), reason="complete"))
+                self._end(number, StatusMeaning("quiet", unserved=(0, pull[2]), reason="complete"))
 
     def expire(self) -> None:
         if self.pulls:
             number, messages, nbytes = self.pulls[0]
-            self._end(number, Verdict("quiet", unserved=(messages, nbytes), reason="timeout"))
+            self._end(number, StatusMeaning("quiet", unserved=(messages, nbytes), reason="timeout"))
 
-    def _end(self, number: int, verdict: Verdict) -> None:
+    def _end(self, number: int, meaning: StatusMeaning) -> None:
         self.pulls.popleft()
-        self.sent.append((number, verdict))
+        self.sent.append((number, meaning))
 
     def buffered(self) -> list[int]:
-        return [size for size, verdict in self.sent if verdict is None]
+        return [size for size, meaning in self.sent if meaning is None]
 
 
 class Application:
@@ -75,11 +77,11 @@ class Application:
             if not self.server.sent:
                 self.server.serve(50)
                 continue
-            item, verdict = self.server.sent.popleft()
-            if verdict is not None:
+            item, meaning = self.server.sent.popleft()
+            if meaning is not None:
                 buffered = self.server.buffered()
-                self.state.ended(item, verdict, len(buffered), self.now, sum(buffered))
-                if verdict.reason != "complete":
+                self.state.ended(item, meaning, len(buffered), self.now, sum(buffered))
+                if meaning.reason != "complete":
                     self.pull()
                 continue
             self.taken += 1

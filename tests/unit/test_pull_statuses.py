@@ -18,7 +18,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consumer import Consumer
-from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.jetstream.consuming.ordered_reset import MENDED
 from jsclient.jetstream.consuming.pull_statuses import as_markdown, row_of
 from jsclient.testing import FakeClient, FakeServer, Hold, ScriptFailed, wait_until
@@ -29,15 +29,15 @@ HEALTHY = {"stream_name": "S", "name": "C", "config": {"ack_policy": "explicit",
 
 GOES_ON, QUIET, TOLD, ENDS = "goes on", "quiet", "told", "ends"
 
-# status · its headers · what a continuous consume makes of it · the error · how a fetch ends: an Ended, or the error
+# status · its headers · what a continuous consume makes of it · the error · how a fetch ends: an BatchEnd, or the error
 STATUSES: list[tuple[str, str, str, type[Exception] | None, Any]] = [
     ("100 Idle Heartbeat", "Nats-Last-Consumer: 1\r\nNats-Last-Stream: 1\r\n", GOES_ON, None, GOES_ON),
-    ("404 No Messages", "", QUIET, None, Ended.NO_MESSAGES),
+    ("404 No Messages", "", QUIET, None, BatchEnd.NO_MESSAGES),
     ("408 Request Timeout", P, QUIET, None, GOES_ON),
     ("408 Interest Expired", P, QUIET, None, GOES_ON),
-    ("408 Requests Pending", "", QUIET, None, Ended.NO_MESSAGES),
-    ("408 Message Size Exceeds MaxBytes", P, QUIET, None, Ended.MAX_BYTES),
-    ("409 Message Size Exceeds MaxBytes", P, QUIET, None, Ended.MAX_BYTES),
+    ("408 Requests Pending", "", QUIET, None, BatchEnd.NO_MESSAGES),
+    ("408 Message Size Exceeds MaxBytes", P, QUIET, None, BatchEnd.MAX_BYTES),
+    ("409 Message Size Exceeds MaxBytes", P, QUIET, None, BatchEnd.MAX_BYTES),
     ("409 Batch Completed", P, QUIET, None, GOES_ON),
     ("409 Leadership Change", "", TOLD, errors.ConsumerLeadershipChanged, GOES_ON),
     ("409 Leadership Change", "no colon\r\n", TOLD, errors.ConsumerLeadershipChanged, GOES_ON),
@@ -169,16 +169,16 @@ def test_fetch(status: str, headers: str, consume: str, error: Any, fetch: Any, 
         batch = consumer.fetch(2, timeout=5 if waits else 0)
         assert batch[0].data == b"m1"
         if not waits and status.startswith("408") and fetch == GOES_ON:
-            fetch = Ended.NO_MESSAGES  # 2.9 and 2.10 end a partly filled one like this
+            fetch = BatchEnd.NO_MESSAGES  # 2.9 and 2.10 end a partly filled one like this
         if fetch == GOES_ON:
             assert [message.data for message in batch] == [b"m1", b"m2"]
-            assert (batch.ended, batch.error) == (Ended.COMPLETE, None)
+            assert (batch.ended, batch.error) == (BatchEnd.COMPLETE, None)
             if len(script.pulls) == 2:
                 assert script.pulls[1]["batch"] == 1  # what is missing, and no more
         else:
             assert len(batch) == 1
-            assert batch.ended is (fetch if isinstance(fetch, Ended) else Ended.ERROR)
-            assert batch.error is None if isinstance(fetch, Ended) else type(batch.error) is fetch
+            assert batch.ended is (fetch if isinstance(fetch, BatchEnd) else BatchEnd.ERROR)
+            assert batch.error is None if isinstance(fetch, BatchEnd) else type(batch.error) is fetch
 
 
 class OrderedServer(PullServer):
@@ -248,7 +248,7 @@ def test_what_ends_a_fetch_with_an_error_is_raised_when_nothing_came(row: tuple[
         consumer = JetStream(nc).consumer("S", "C", fetch_info=False)
         if status.endswith("MaxBytes"):
             fetch = error = errors.MaxBytesExceeded
-        if isinstance(fetch, Ended) or fetch == GOES_ON:
+        if isinstance(fetch, BatchEnd) or fetch == GOES_ON:
             assert not consumer.fetch(2, timeout=0.3)
         else:
             with pytest.raises(error) as raised:

@@ -12,13 +12,13 @@ from tests.pull_rig import Connection, Server, Source, Stored, message
 
 from jsclient import errors
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.credit import Remainder
+from jsclient.jetstream.consuming.credit import FetchCredit
 from jsclient.jetstream.consuming.pull import PullState
 from jsclient.jetstream.consuming.pull_inboxes import PullInbox, pool_of
 from jsclient.jetstream.consuming.pull_options import Paused, Resumed
 from jsclient.jetstream.consuming.pull_request import PullTerms
 from jsclient.jetstream.consuming.pull_source import QuestionLimit
-from jsclient.jetstream.consuming.pump import Pump, Told, WindowPump
+from jsclient.jetstream.consuming.pump import Notice, Pump, WindowPump
 from jsclient.jetstream.consuming.watchdog import Watchdog
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -54,7 +54,7 @@ class Rig:
         """The messages of the pulls that are under way."""
         return [pull.messages for pull in self.server.pulls]
 
-    def status(self, text: str, headers: str = "") -> Sequence[Told]:
+    def status(self, text: str, headers: str = "") -> Sequence[Notice]:
         """The oldest pull ends with it."""
         pull = self.server.pulls.popleft()
         self.server.say(pull, text, headers)
@@ -74,7 +74,7 @@ class Rig:
             self.pump.count(self.pump.mailbox.popleft())
 
 
-def kinds(told: Sequence[Told]) -> list[tuple[str, type]]:
+def kinds(told: Sequence[Notice]) -> list[tuple[str, type]]:
     return [(each.kind, type(each.what)) for each in told]
 
 
@@ -176,7 +176,7 @@ def test_a_pull_that_could_not_be_sent_is_not_counted_on() -> None:
 def test_silence_is_asked_about_and_then_an_alarm() -> None:
     rig = Rig(PullTerms(expires=30.0, heartbeat=0.05))
     rig.pump.keep_pulling()
-    told: list[Told] = []
+    told: list[Notice] = []
     wait_until(lambda: told.extend(rig.pump.look(Deadline(1))) or told, 5)  # type: ignore[func-returns-value]
     assert kinds(told) == [("reported", errors.NoHeartbeat)]
     assert (rig.source.asked, rig.pump.missed_heartbeats, rig.pump.doubtful) == (1, 1, True)
@@ -190,9 +190,9 @@ def test_an_answer_takes_the_place_of_the_alarm() -> None:
     gone = errors.ConsumerDeleted(404, "gone")
     rig.source.answers = [gone]
     rig.pump.keep_pulling()
-    told: list[Told] = []
+    told: list[Notice] = []
     wait_until(lambda: told.extend(rig.pump.look(Deadline(1))) or told, 5)  # type: ignore[func-returns-value]
-    assert told == [Told("failed", gone)]
+    assert told == [Notice("failed", gone)]
 
 
 def test_no_alarm_where_nothing_is_owed() -> None:
@@ -208,7 +208,7 @@ def test_a_pause_is_told_once_and_its_end() -> None:
     rig = Rig(questions=QuestionLimit(0.0))
     paused = Paused(None)
     rig.source.answers = [paused, None, None]
-    assert rig.pump.diagnose() == [Told("event", paused)]
+    assert rig.pump.diagnose() == [Notice("event", paused)]
     assert rig.pump.paused_until is paused
     assert kinds(rig.pump.diagnose()) == [("event", Resumed)]
     assert rig.pump.diagnose() == []
@@ -281,13 +281,13 @@ def test_a_pin_is_said_and_forgotten() -> None:
 
 def test_a_credit_that_ends_pulls_once() -> None:
     rig = Rig()
-    credit = Remainder(3, numbers=PullInbox.numbers)
+    credit = FetchCredit(3, numbers=PullInbox.numbers)
     pump = Pump(rig.source, QUIET, credit, watchdog=Watchdog.of_pulls(QUIET, time.monotonic()))
     pump.keep_pulling()
     pull = rig.server.pulls.popleft()
     rig.server.say(pull, "404 No Messages")
     pump.status(pump.mailbox.popleft())
-    assert credit.verdict is not None
+    assert credit.meaning is not None
     assert rig.asked == []
     credit.go_on()
     pump.keep_pulling()

@@ -11,7 +11,7 @@ from tests.pull_rig import Connection, Server, Stored, message
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream import ConsumerConfig
-from jsclient.jetstream.consuming.pump import Told
+from jsclient.jetstream.consuming.pump import Notice
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions
 from jsclient.message import Msg
 from jsclient.states import WAKE, LinkEvent
@@ -112,7 +112,7 @@ def test_silence_is_asked_about_and_then_an_alarm() -> None:
     source.answers = [gone]
     told.clear()
     wait_until(lambda: told.extend(intake.look(Deadline(1))) or told, 5)  # type: ignore[func-returns-value]
-    assert told[0] == Told("failed", gone)
+    assert told[0] == Notice("failed", gone)
 
 
 def test_a_wait_ends_when_it_is_time_to_look() -> None:

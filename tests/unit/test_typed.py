@@ -11,7 +11,7 @@ import pytest
 from jsclient import codecs, errors
 from jsclient.codecs import OnBad
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.fetch import Batch, Ended
+from jsclient.jetstream.consuming.fetch import Batch, BatchEnd
 from jsclient.jetstream.consuming.typed import Values, tell, values_of, with_policy
 from jsclient.jetstream.consuming.typed_message import UnreadMsg
 from jsclient.message import Msg
@@ -98,7 +98,7 @@ def test_a_batch_names_what_was_skipped_and_no_other_trouble(caplog: pytest.LogC
         raise CLOSED
 
     made = reading("reject", refuse)
-    batch = made.sifted(Batch([bad(made, Engine())], Ended.COMPLETE))
+    batch = made.sifted(Batch([bad(made, Engine())], BatchEnd.COMPLETE))
     assert list(batch) == []
     assert [type(error) for error in batch.skipped] == [errors.DecodeFailed]
     assert "the connection is closed" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 
 from jsclient.jetstream.consuming.pull import PullState
 from jsclient.jetstream.consuming.pull_request import PullTerms
-from jsclient.jetstream.consuming.pull_statuses import Verdict
+from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.workers.prefetch import Prefetch
 
@@ -75,9 +75,9 @@ class Consume:
                     self._wait()
             item = self.mailbox.popleft()
             if isinstance(item, tuple):
-                number, verdict = item
+                number, meaning = item
                 buffered = len([one for one in self.mailbox if not isinstance(one, tuple)])
-                self.state.ended(number, verdict, buffered, self.now)
+                self.state.ended(number, meaning, buffered, self.now)
                 continue
             self.taken += 1
             self.state.take()
@@ -110,7 +110,7 @@ class Consume:
             self.swallowed += 1
             return
         self.mailbox.extend(["message"] * need[0])
-        self.mailbox.append((number, Verdict("quiet", unserved=(0, 0), reason="complete")))
+        self.mailbox.append((number, StatusMeaning("quiet", unserved=(0, 0), reason="complete")))
         self.last_frame = self.now
 
     def _wait(self) -> None:

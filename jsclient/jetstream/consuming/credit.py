@@ -1,6 +1,6 @@
 """The bookkeeping of pulls: messages requested from the server and still to come. No socket, no clock, no thread.
 
-Each way to read has its own `need`, the next request. `PullState` keeps a window full indefinitely. `Remainder`
+Each way to read has its own `need`, the next request. `PullState` keeps a window full indefinitely. `FetchCredit`
 requests the messages that a fetch still misses. A range that is read as columns has its own class. The start, end and
 loss of pulls is the same for all of them, and is in this module.
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jsclient import waiting
-from jsclient.jetstream.consuming.pull_statuses import Verdict
+from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
 
 REMEMBERED: Final = 1_024
 """Pulls remembered as open; the server holds at most max_waiting, 512 by default."""
@@ -102,7 +102,7 @@ class Credit:
         return number
 
     def ended(
-        self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0, buffered_bytes: int = 0
+        self, number: int | None, meaning: StatusMeaning, buffered: int, now: float = 0.0, buffered_bytes: int = 0
     ) -> bool:
         """A status ended a pull. False if the credit has forgotten that pull already, so the status is not new.
 
@@ -112,19 +112,19 @@ class Credit:
         if number is not None and asked is None:
             return False
         taken = self.taken()
-        if verdict.all_pulls:
+        if meaning.all_pulls:
             self.lost(buffered, buffered_bytes)
         else:
-            messages, nbytes = verdict.unserved or asked or (0, 0)
+            messages, nbytes = meaning.unserved or asked or (0, 0)
             if asked is not None:
                 messages, nbytes = min(messages, asked[0]), min(nbytes, asked[1])
             self.granted = max(self.granted - messages, taken + buffered)
             if number is None or number > self._settled:
                 self.granted_bytes = max(self.granted_bytes - nbytes, self.taken_bytes)
-            self._too_small = verdict.reason == "max bytes" and asked is not None and nbytes >= asked[1]
-            if verdict.reason == "complete":
+            self._too_small = meaning.reason == "max bytes" and asked is not None and nbytes >= asked[1]
+            if meaning.reason == "complete":
                 self.works()
-        if verdict.back_off:
+        if meaning.back_off:
             self.failed(now)
         self._recount(taken)
         return True
@@ -155,7 +155,7 @@ class Credit:
         return False
 
 
-class Remainder(Credit):
+class FetchCredit(Credit):
     """The credit of a fetch: one pull at a time, for all missing messages. For one thread.
 
     The owner sets `count` and `taken_bytes` to the received messages and bytes. After the end of a pull another one
@@ -164,8 +164,8 @@ class Remainder(Credit):
 
     count = 0
     _alone_from = float("inf")  # bytes taken before the last pull without a limit
-    verdict: Verdict | None = None
-    """The verdict on the end of the last pull, unless another pull follows."""
+    meaning: StatusMeaning | None = None
+    """The meaning of the end of the last pull, unless another pull follows."""
 
     def __init__(
         self, messages: int, max_bytes: int = 0, *, numbers: Callable[[], int] | None = None, pull_bytes: int = 0
@@ -182,7 +182,7 @@ class Remainder(Credit):
 
     def need(self, now: float = 0.0, round_trip: float = 0.0) -> tuple[int, int] | None:
         left = self.messages - self.count
-        if self._under_way(self.count) or self.verdict is not None or now < self.retry_at or left <= 0:
+        if self._under_way(self.count) or self.meaning is not None or now < self.retry_at or left <= 0:
             return None
         if self.max_bytes:
             return left, max(self.max_bytes - self.taken_bytes, 1)
@@ -194,19 +194,19 @@ class Remainder(Credit):
         return left, self.pull_bytes
 
     def ended(
-        self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0, buffered_bytes: int = 0
+        self, number: int | None, meaning: StatusMeaning, buffered: int, now: float = 0.0, buffered_bytes: int = 0
     ) -> bool:
-        if not super().ended(number, verdict, buffered, now, buffered_bytes):
+        if not super().ended(number, meaning, buffered, now, buffered_bytes):
             return False
         if not self.open:
             # No pull is left, so the rest never comes, even if the status names another number.
             self.granted: int = self.count + buffered
             self.granted_bytes: int = max(self.taken_bytes, buffered_bytes)
-        if not verdict.again:
-            self.verdict = verdict
+        if not meaning.again:
+            self.meaning = meaning
         return True
 
     def go_on(self) -> None:
         """The pull that ended was not the last one."""
-        self.verdict = None
+        self.meaning = None
         self.due = True

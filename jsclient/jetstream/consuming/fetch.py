@@ -20,7 +20,7 @@ from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.instruments import taken
-from jsclient.jetstream.consuming.credit import Remainder
+from jsclient.jetstream.consuming.credit import FetchCredit
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import (
     ELECTION,
@@ -34,8 +34,8 @@ from jsclient.jetstream.consuming.pull_inboxes import (
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_source import AckedConsumer
-from jsclient.jetstream.consuming.pull_statuses import Verdict
-from jsclient.jetstream.consuming.pump import Pump, Told, too_large
+from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
+from jsclient.jetstream.consuming.pump import Notice, Pump, too_large
 from jsclient.jetstream.consuming.watchdog import NEVER, SHORTEST_ASK, Watchdog
 from jsclient.states import LinkEvent, Wake
 
@@ -69,7 +69,7 @@ NO_WAIT_TIMEOUT: Final = 5.0
 FOREVER: Final = Deadline(None)
 
 
-class Ended(str, enum.Enum):
+class BatchEnd(str, enum.Enum):
     """Why a fetch ended.
 
     Values:
@@ -99,12 +99,12 @@ class Batch(Sequence[M]):
     def __init__(
         self,
         messages: list[M],
-        ended: Ended,
+        ended: BatchEnd,
         error: Exception | None = None,
         skipped: tuple[Exception, ...] = (),
     ) -> None:
         self._messages = messages
-        self.ended: Ended = ended
+        self.ended: BatchEnd = ended
         self.error: Exception | None = error
         self.skipped: tuple[Exception, ...] = skipped
 
@@ -134,7 +134,7 @@ class Fetch:
     # Initial values. They are class attributes because setting them one by one for every fetch takes 1 µs.
     size: int = 0
     """Bytes of `messages`; counted if there is a limit."""
-    ended: Ended | None = None
+    ended: BatchEnd | None = None
     error: Exception | None = None
     interrupted: Exception | None = None
     leaderless: Exception | None = None
@@ -179,7 +179,7 @@ class Fetch:
         self.deadline: float = NEVER if timeout is None else now + timeout
         self.disturbed: float = now - ELECTION
         pull_bytes = 0 if max_bytes else consumer.pull_bytes(want)
-        self._credit = Remainder(want, max_bytes, numbers=PullInbox.numbers, pull_bytes=pull_bytes)
+        self._credit = FetchCredit(want, max_bytes, numbers=PullInbox.numbers, pull_bytes=pull_bytes)
         grace = min(GRACE, answer_within)
         watchdog = Watchdog(grace, grace / 2, now) if self.instant else None
         self._pump = Pump(consumer, terms, self._credit, watchdog=watchdog, questions=consumer.questions)
@@ -212,7 +212,7 @@ class Fetch:
             self._give_up(error)
             if not isinstance(error, errors.JsClientError) or not self.messages:
                 raise  # even if messages had come: they went back
-            self.ended, self.error = Ended.ERROR, error
+            self.ended, self.error = BatchEnd.ERROR, error
         else:
             self._release()
         finally:
@@ -243,7 +243,7 @@ class Fetch:
                     if self.ended is not None:
                         return
                 if len(messages) == want:
-                    self.ended = Ended.COMPLETE
+                    self.ended = BatchEnd.COMPLETE
                     return
                 item = popleft()
         except IndexError:
@@ -260,7 +260,7 @@ class Fetch:
         if self._credit.limited:
             self._count(item)
         if len(self.messages) == self.want:
-            self.ended = Ended.COMPLETE
+            self.ended = BatchEnd.COMPLETE
 
     def _count(self, item: Msg) -> None:
         """Count the size of a message.
@@ -272,7 +272,7 @@ class Fetch:
             if self.size >= self._credit.granted_bytes:
                 self._credit.go_on()  # it was the limit of one pull
         elif self.size >= self.max_bytes:
-            self.ended = Ended.MAX_BYTES
+            self.ended = BatchEnd.MAX_BYTES
 
     def _largest(self) -> int:
         """About the size of the largest message, from three payloads and the complete size of one message.
@@ -303,11 +303,11 @@ class Fetch:
             self._time_is_up()
         elif self.instant and self.messages and self._credit.open:
             # The consumer has reached max_ack_pending: the server leaves the pull open until an ack comes.
-            self.ended = Ended.TIMEOUT
+            self.ended = BatchEnd.TIMEOUT
         else:
             told = self._pump.look(Deadline(min(self.deadline + LAST - time.monotonic(), ASK_TIMEOUT)))
             if not self._pump.mailbox.items:
-                self._hear(told)
+                self._on_notices(told)
         return None
 
     def _time_is_up(self) -> None:
@@ -316,15 +316,15 @@ class Fetch:
         elif self.instant and (self.interrupted or self._pump.unsent) is not None:
             self._fail(self.interrupted or self._pump.unsent)
         else:
-            self.ended = Ended.TIMEOUT
+            self.ended = BatchEnd.TIMEOUT
 
     # --- what the pump found out ------------------------------------------------------------------------------
 
-    def _hear(self, told: Sequence[Told]) -> None:
+    def _on_notices(self, told: Sequence[Notice]) -> None:
         for kind, what in told:
             if kind == "event":
                 continue
-            if kind == "failed" or self._credit.verdict is not None or isinstance(what, errors.MaxWaitingExceeded):
+            if kind == "failed" or self._credit.meaning is not None or isinstance(what, errors.MaxWaitingExceeded):
                 self._fail(what)
                 return
             if isinstance(what, errors.NoHeartbeat):
@@ -381,33 +381,33 @@ class Fetch:
     def _status(self, message: Msg) -> None:
         self._sync()
         told = self._pump.status(message)
-        if self._credit.verdict is not None and self._credit.verdict.kind == "quiet":
-            self._ended_quietly(self._credit.verdict)
+        if self._credit.meaning is not None and self._credit.meaning.kind == "quiet":
+            self._ended_quietly(self._credit.meaning)
             return
         if told:
             self.leaderless = None
-        self._hear(told)
+        self._on_notices(told)
 
-    def _ended_quietly(self, verdict: Verdict) -> None:
+    def _ended_quietly(self, meaning: StatusMeaning) -> None:
         self.answered = True
         self.leaderless = None
-        if verdict.reason == "max bytes" and self._credit.pull_bytes:
+        if meaning.reason == "max bytes" and self._credit.pull_bytes:
             self._credit.go_on()  # it was the limit of one pull
-        elif verdict.reason == "max bytes":
-            self.ended = Ended.MAX_BYTES
-            if not self.messages and verdict.error is not None:
+        elif meaning.reason == "max bytes":
+            self.ended = BatchEnd.MAX_BYTES
+            if not self.messages and meaning.error is not None:
                 self.error = too_large(self.max_bytes)
-        elif verdict.reason == "complete":
+        elif meaning.reason == "complete":
             self._credit.go_on()  # the server has sent everything, but some of it was lost
         elif self.no_wait:
-            self.ended = Ended.NO_MESSAGES
-        elif verdict.reason == "timeout" and self.deadline - time.monotonic() > SHORTEST_PULL:
+            self.ended = BatchEnd.NO_MESSAGES
+        elif meaning.reason == "timeout" and self.deadline - time.monotonic() > SHORTEST_PULL:
             self._credit.go_on()  # it lived shorter than the call can wait
         else:
-            self.ended = Ended.TIMEOUT if verdict.reason == "timeout" else Ended.NO_MESSAGES
+            self.ended = BatchEnd.TIMEOUT if meaning.reason == "timeout" else BatchEnd.NO_MESSAGES
 
     def _fail(self, error: Exception | None) -> None:
-        self.ended, self.error = Ended.ERROR, error
+        self.ended, self.error = BatchEnd.ERROR, error
 
     # --- the end --------------------------------------------------------------------------------------------
 

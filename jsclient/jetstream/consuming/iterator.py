@@ -27,7 +27,7 @@ from jsclient.message import Msg
 if TYPE_CHECKING:
     from jsclient._connection import Mailbox
     from jsclient.cancel import Cancel
-    from jsclient.jetstream.consuming.pump import Told
+    from jsclient.jetstream.consuming.pump import Notice
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
 
@@ -214,7 +214,7 @@ class MessageIterator(Taker, Generic[M]):
         if error is not None:
             call_hook(error_hook(self.options.on_error), error, f"{self.source}: %s")
 
-    def _hear(self, told: Sequence[Told]) -> None:
+    def _on_notices(self, told: Sequence[Notice]) -> None:
         """Handle the findings of the pump."""
         for kind, what in told:
             if kind == "failed":

@@ -23,7 +23,7 @@ from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
-from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Ended
+from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, BatchEnd
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
 from jsclient.jetstream.consuming.ordered_reset import (
@@ -158,8 +158,8 @@ class OrderedConsumer(Generic[M]):
             else:
                 with cancel.ends(partial(stream._mailbox.put, cancel)):
                     batch = _gather(stream, want, deadline)
-            if batch.ended is Ended.COMPLETE and want < max_messages:
-                batch.ended = Ended.NO_MESSAGES
+            if batch.ended is BatchEnd.COMPLETE and want < max_messages:
+                batch.ended = BatchEnd.NO_MESSAGES
             return batch
 
     def fetch_no_wait(self, max_messages: int) -> Batch[M]:
@@ -292,13 +292,13 @@ def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
         while len(got) < want:
             message = stream._get(deadline.remaining())
             if message is None:
-                return Batch(got, Ended.TIMEOUT)
+                return Batch(got, BatchEnd.TIMEOUT)
             got.append(message)
     except errors.JsClientError as error:
         if not got:
             raise
-        return Batch(got, Ended.ERROR, error)
-    return Batch(got, Ended.COMPLETE)
+        return Batch(got, BatchEnd.ERROR, error)
+    return Batch(got, BatchEnd.COMPLETE)
 
 
 hints.given(OrderedConsumer)

@@ -24,7 +24,7 @@ from jsclient.jetstream.consuming.ordered_reset import (
     QUESTION_TIMEOUT,
     QUESTIONS,
     QUIET,
-    Again,
+    ConsumerRecreator,
     SameStream,
     Vain,
     proves_nothing,
@@ -40,7 +40,7 @@ from jsclient.jetstream.consuming.ordered_sequence import (
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, message_size
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource, QuestionLimit
-from jsclient.jetstream.consuming.pump import Told, WindowPump
+from jsclient.jetstream.consuming.pump import Notice, WindowPump
 from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.consuming.watchdog import NEVER
@@ -144,7 +144,7 @@ class OrderedMessages(MessageIterator[M]):
         self._ready: deque[Msg] = deque()
         self._popleft = self._ready.popleft
         self._released = False
-        self._again = Again(source.state.options.max_reset_attempts)
+        self._recreator = ConsumerRecreator(source.state.options.max_reset_attempts)
         self._vain = Vain()
         self._questions: deque[float] = deque()  # when to ask if the consumer still exists
         source.create(timeout)
@@ -257,12 +257,12 @@ class OrderedMessages(MessageIterator[M]):
         """Nothing came: find out what the silence means."""
         patience = deadline.at_most(QUESTION_TIMEOUT)
         if not self._questions or time.monotonic() < self._questions[0] or patience <= 0:
-            self._hear(self._pump.look(deadline))
+            self._on_notices(self._pump.look(deadline))
             return
         self._questions.popleft()
         if time.monotonic() - self._mailbox.last_frame > QUIET:
             told = self._pump.diagnose(patience)
-            self._hear([one for one in told if not proves_nothing(one.what, patience)])
+            self._on_notices([one for one in told if not proves_nothing(one.what, patience)])
 
     def catch_up(self, deadline: Deadline) -> bool:
         """Handle everything that has come, and have a consumer; False if that did not succeed in time."""
@@ -289,7 +289,7 @@ class OrderedMessages(MessageIterator[M]):
         elif isinstance(item, Exception):
             self._fail(item)  # no permission to publish pulls
         elif self._pump.inbox.is_control(item):
-            self._hear(self._pump.status(item))
+            self._on_notices(self._pump.status(item))
         elif self._stopped:
             self._return(item)
         else:
@@ -352,14 +352,14 @@ class OrderedMessages(MessageIterator[M]):
             now = time.monotonic()
             self._questions = deque(now + delay for delay in QUESTIONS)
 
-    def _hear(self, told: Sequence[Told]) -> None:
+    def _on_notices(self, told: Sequence[Notice]) -> None:
         """Report an error that a new consumer fixes, and make one necessary."""
         for one in told:
             if isinstance(one.what, MENDED):
                 self.source.lost = str(one.what)
                 self._report(one.what)
             else:
-                super()._hear([one])
+                super()._on_notices([one])
 
     def start_again(self, why: str) -> None:
         """Messages of the consumer were lost. The next call makes a new consumer and reads them again."""
@@ -378,7 +378,7 @@ class OrderedMessages(MessageIterator[M]):
         log.info("%s: %s; making a new one", self.source, self.source.lost)
         if not self._paused(deadline):
             return False
-        if not self._again.run(self, deadline):
+        if not self._recreator.run(self, deadline):
             return False
         self._vain.made()
         self.resets += 1
@@ -399,7 +399,7 @@ class OrderedMessages(MessageIterator[M]):
         return True
 
     def make_next(self, timeout: float) -> bool:
-        """For `Again`: the new consumer sends the old one's unread messages again."""
+        """For `ConsumerRecreator`: the new consumer sends the old one's unread messages again."""
         self._pump.forget(*self._waiting_size())
         self._check_cancelled()
         if not self._pump.connected:

@@ -32,7 +32,7 @@ from jsclient.jetstream.consuming.ordered_reset import (
     QUESTION_TIMEOUT,
     QUESTIONS,
     QUIET,
-    Again,
+    ConsumerRecreator,
     SameStream,
     proves_nothing,
     take_turn,
@@ -40,7 +40,7 @@ from jsclient.jetstream.consuming.ordered_reset import (
 )
 from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
-from jsclient.jetstream.consuming.pump import Told, failed
+from jsclient.jetstream.consuming.pump import Notice, failed
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
 from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
@@ -130,7 +130,7 @@ class OrderedPushMessages(MessageIterator[M]):
         self._order = waiting.new_turn()
         self._because = ""  # why a new consumer is needed
         self._questions: deque[float] = deque()  # when to ask if the consumer still exists
-        self._again = Again(source.state.options.max_reset_attempts)
+        self._recreator = ConsumerRecreator(source.state.options.max_reset_attempts)
         self._push = PushIntake(source, options)
         self._push.watch_servers()
         super().__init__(source, options, self._push, values=values)
@@ -191,13 +191,13 @@ class OrderedPushMessages(MessageIterator[M]):
         """Nothing came: find out what the silence means."""
         patience = deadline.at_most(QUESTION_TIMEOUT)
         if not self._questions or time.monotonic() < self._questions[0] or patience <= 0:
-            self._hear(self._push.look(deadline))
+            self._on_notices(self._push.look(deadline))
             return
         self._questions.popleft()
         if time.monotonic() - self._mailbox.last_frame > QUIET:
             found = self.source.examine(patience)
             if found is not None and not proves_nothing(found, patience):
-                self._hear(failed(found))
+                self._on_notices(failed(found))
 
     def _is_next(self, item: Msg) -> bool:
         """True if the message follows the last one; a gap makes a new consumer necessary."""
@@ -219,20 +219,20 @@ class OrderedPushMessages(MessageIterator[M]):
             last = header_names.readable(item).get(header_names.LAST_CONSUMER)
             if last is not None and last.isdigit() and self.source.state.behind(int(last)):
                 self._because = f"a heartbeat tells of message {last} that has not come"
-        self._hear(self._push.control(item))
+        self._on_notices(self._push.control(item))
 
-    def _hear(self, told: Sequence[Told]) -> None:
+    def _on_notices(self, told: Sequence[Notice]) -> None:
         """Report an error that a new consumer fixes, and make one."""
         for one in told:
             if isinstance(one.what, MENDED):
                 self._because = str(one.what)
                 self._report(one.what)
             else:
-                super()._hear([one])
+                super()._on_notices([one])
 
     def _reset(self, deadline: Deadline) -> None:
         log.info("%s: %s; making a new one", self.source, self._because)
-        if self._again.run(self, deadline):
+        if self._recreator.run(self, deadline):
             self.resets += 1
             self._check_open()
 

@@ -126,7 +126,7 @@ class Vain:
 
 
 class Resettable(Protocol):
-    """The iterator of an ordered read, as far as `Again` knows it."""
+    """The iterator of an ordered read, as far as `ConsumerRecreator` knows it."""
 
     source: Any
 
@@ -150,7 +150,7 @@ class Resettable(Protocol):
         ...
 
 
-class Again:
+class ConsumerRecreator:
     """Re-creates the consumer of an ordered read, over any number of calls."""
 
     def __init__(self, max_attempts: int | None) -> None:

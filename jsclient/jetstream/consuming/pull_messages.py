@@ -126,7 +126,7 @@ class PullMessages(MessageIterator[M]):
             except errors.SubscriptionClosed:
                 self._finish()
             if item is None:
-                self._hear(self._pump.look(deadline))
+                self._on_notices(self._pump.look(deadline))
                 if deadline.expired() and not self._mailbox.items:
                     return None
 
@@ -141,7 +141,7 @@ class PullMessages(MessageIterator[M]):
             self._fail(item)  # no permission to publish pulls
             return None
         if self._pump.inbox.is_control(item):
-            self._hear(self._pump.status(item))
+            self._on_notices(self._pump.status(item))
             return None
         if self._stopped:
             self._return(item)

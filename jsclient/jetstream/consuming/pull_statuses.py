@@ -13,7 +13,7 @@ from jsclient.jetstream.api import headers as names
 Kind = Literal["alive", "quiet", "report", "terminal"]
 
 
-class Verdict(NamedTuple):
+class StatusMeaning(NamedTuple):
     """The meaning of a status of a pull inbox."""
 
     kind: Kind
@@ -86,12 +86,12 @@ def row_of(code: int, description: str) -> Row:
     return next(row for row in STATUSES if row.code in (code, 0) and row.text in text)
 
 
-def classify(code: int, description: str, headers: Any = None, subject: str = "") -> Verdict:
-    """The verdict on one status; `subject` is the subject of the pull."""
+def classify(code: int, description: str, headers: Any = None, subject: str = "") -> StatusMeaning:
+    """The meaning of one status; `subject` is the subject of the pull."""
     row = row_of(code, description)
     unserved = _unserved(headers) or ((0, 0) if row.reason == "complete" else None)
     error = None if row.error is None else _error(row.error, code, description, subject)
-    return Verdict(row.kind, error, row.all_pulls, unserved, row.back_off, row.forget_pin, row.again, row.reason)
+    return StatusMeaning(row.kind, error, row.all_pulls, unserved, row.back_off, row.forget_pin, row.again, row.reason)
 
 
 def _error(of: type[Exception], code: int, description: str, subject: str) -> Exception:

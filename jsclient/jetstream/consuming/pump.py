@@ -2,7 +2,7 @@
 
 It runs without its own thread. The thread that takes messages drives it. That thread calls `keep_pulling` when
 `state.due`, `status` and `link_event` for items other than messages, `wait` if there are no messages, and `look` if the
-wait was in vain. The calls return reports for the application (`Told`), so the pump does not depend on its driver.
+wait was in vain. The calls return reports for the application (`Notice`), so the pump does not depend on its driver.
 
 Its Credit does all counting and decides what to request. Fetches, iterators and the reader of columns differ in that
 alone. The pump takes the lock for an item other than a plain message, for a pull that is due, and before it waits. It
@@ -25,7 +25,7 @@ from jsclient.jetstream.consuming.pull import PullState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
 from jsclient.jetstream.consuming.pull_options import LARGEST, MAX_BYTES, Paused, Resumed
 from jsclient.jetstream.consuming.pull_source import QuestionLimit
-from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
+from jsclient.jetstream.consuming.pull_statuses import StatusMeaning, classify
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.protocol import Status
 from jsclient.states import LinkEvent
@@ -50,7 +50,7 @@ COMPLETED: Final = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\
 """The usual end of a pull with a byte limit, read without the detour of other statuses (10 µs)."""
 
 
-class Told(NamedTuple):
+class Notice(NamedTuple):
     """A report for the application."""
 
     kind: Literal["failed", "reported", "event"]
@@ -60,17 +60,17 @@ class Told(NamedTuple):
 
 C = TypeVar("C", bound=Credit)
 
-NOTHING: Final[Sequence[Told]] = ()
+NOTHING: Final[Sequence[Notice]] = ()
 
 UNREADABLE: Final = Status(0, "a status that cannot be read")
 
 
-def failed(error: Exception | None) -> list[Told]:
-    return [Told("failed", error)]
+def failed(error: Exception | None) -> list[Notice]:
+    return [Notice("failed", error)]
 
 
-def reported(error: Exception | None) -> list[Told]:
-    return [Told("reported", error)]
+def reported(error: Exception | None) -> list[Notice]:
+    return [Notice("reported", error)]
 
 
 def too_large(limit: int) -> errors.MaxBytesExceeded:
@@ -184,13 +184,13 @@ class Pump(Generic[C]):
             mailbox = self.mailbox
             return next_look(self.state, self._watchdog, len(mailbox), now, mailbox.last_frame)
 
-    def look(self, deadline: Deadline) -> Sequence[Told]:
+    def look(self, deadline: Deadline) -> Sequence[Notice]:
         """Nothing came: send the pull that is due, and examine the silence. Also for callers that only poll."""
         now = time.monotonic()
         self.keep_pulling(now)
         return self._silent(deadline) if now >= self._next_timer(now) else NOTHING
 
-    def _silent(self, deadline: Deadline) -> Sequence[Told]:
+    def _silent(self, deadline: Deadline) -> Sequence[Notice]:
         """No frame while a pull is out: ask what is wrong, or raise the alarm and pull again (see Watchdog)."""
         watchdog, mailbox = self._watchdog, self.mailbox
         with self.lock:
@@ -218,18 +218,18 @@ class Pump(Generic[C]):
         self._watchdog.restart(time.monotonic())
         self.missed_heartbeats += 1
 
-    def diagnose(self, timeout: float = ASK_TIMEOUT) -> Sequence[Told]:
+    def diagnose(self, timeout: float = ASK_TIMEOUT) -> Sequence[Notice]:
         """Ask for the reason of the silence by one CONSUMER.INFO, at a limited rate."""
         if not self._questions.allow():
             return NOTHING
         found = self.source.examine(min(timeout, ASK_TIMEOUT))
         if isinstance(found, Paused):
             self.paused_until = found
-            return [Told("event", found)]
-        told: list[Told] = []
+            return [Notice("event", found)]
+        told: list[Notice] = []
         if self.paused_until is not None:
             self.paused_until = None
-            told.append(Told("event", Resumed()))
+            told.append(Notice("event", Resumed()))
         if isinstance(found, errors.MaxWaitingExceeded):
             with self.lock:
                 self.state.failed(time.monotonic())
@@ -263,41 +263,41 @@ class Pump(Generic[C]):
         self.connected, self.doubtful = False, True
         self.state.lost(*self.inbox.snapshot())
 
-    def status(self, message: Msg) -> Sequence[Told]:
+    def status(self, message: Msg) -> Sequence[Notice]:
         """A status came: count it, send the pull that is due, and return its meaning."""
         raw = message.raw_headers or b""
         if raw.startswith(COMPLETED) and raw[len(COMPLETED) : -4].isdigit():
-            verdict = Verdict("quiet", unserved=(0, int(raw[len(COMPLETED) : -4])), reason="complete")
+            meaning = StatusMeaning("quiet", unserved=(0, int(raw[len(COMPLETED) : -4])), reason="complete")
             with self.lock:
                 # Unused bytes come back. No pull can be due, because no message came or went.
-                self.state.ended(self.inbox.number(message), verdict, 0)
+                self.state.ended(self.inbox.number(message), meaning, 0)
             return NOTHING
         sent = message.status or UNREADABLE
-        verdict = classify(sent.code, sent.description, readable(message), self._subject)
-        if verdict.kind == "alive":
+        meaning = classify(sent.code, sent.description, readable(message), self._subject)
+        if meaning.kind == "alive":
             self.state.works()
             return NOTHING
         with self.lock:
             number = self.inbox.number(message)
             asked = self.state.open.get(number) if number is not None else None
-            if asked and isinstance(verdict.error, errors.BadPullRequest) and self.state.stop_growing(asked[0]):
-                verdict = Verdict("quiet", unserved=verdict.unserved)
+            if asked and isinstance(meaning.error, errors.BadPullRequest) and self.state.stop_growing(asked[0]):
+                meaning = StatusMeaning("quiet", unserved=meaning.unserved)
             # Every pull with a byte limit ends in a status (2.10): count the mailbox only if the status returns
             # messages.
-            nothing_lost = verdict.unserved is not None and verdict.unserved[0] == 0 and not verdict.all_pulls
+            nothing_lost = meaning.unserved is not None and meaning.unserved[0] == 0 and not meaning.all_pulls
             buffered, size = (0, 0) if nothing_lost else self.inbox.snapshot()
             now = time.monotonic()
-            if not self.state.ended(number, verdict, buffered, now, size):
+            if not self.state.ended(number, meaning, buffered, now, size):
                 return NOTHING
-            if not verdict.back_off and asked is not None:
-                self._slow_down(verdict, asked, now)
-            if verdict.forget_pin:
+            if not meaning.back_off and asked is not None:
+                self._slow_down(meaning, asked, now)
+            if meaning.forget_pin:
                 self.source.pins.pop(self.terms.group, None)
-        told = self._meaning(verdict, asked, buffered)
+        told = self._meaning(meaning, asked, buffered)
         self.keep_pulling()
         return told
 
-    def _slow_down(self, verdict: Verdict, asked: tuple[int, int], now: float) -> None:
+    def _slow_down(self, meaning: StatusMeaning, asked: tuple[int, int], now: float) -> None:
         """Back off after pulls that end immediately without messages: another one would end like them."""
         since, before = self._at_pull
         if self.state.came() + len(self.mailbox.items) > before:
@@ -305,37 +305,37 @@ class Pump(Generic[C]):
             self.state.works()
         elif now - since >= FIRST_DELAY:
             self._in_vain = 0
-        elif verdict.reason != "max bytes" or asked[1] in (0, self.state.max_bytes):
+        elif meaning.reason != "max bytes" or asked[1] in (0, self.state.max_bytes):
             self._in_vain += 1
             if self._in_vain > 1:
                 self.state.failed(now)
 
-    def _meaning(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
-        error = verdict.error
-        if verdict.kind == "terminal":
+    def _meaning(self, meaning: StatusMeaning, asked: tuple[int, int] | None, buffered: int) -> Sequence[Notice]:
+        error = meaning.error
+        if meaning.kind == "terminal":
             if isinstance(error, errors.ConsumerDeleted):
                 error = self.source.why_deleted(error, min(ASK_TIMEOUT, 2 * self._watchdog.doubt))
             return failed(error)
-        if verdict.kind == "report":
+        if meaning.kind == "report":
             # No responders: the consumer is gone, or has no leader at the moment. A finite read asks for itself.
             ask = self.state.endless and isinstance(error, errors.NoResponders)
             told = self.diagnose() if ask else NOTHING
             return told if _explains(told) else [*told, *reported(error)]
-        if verdict.reason == "max bytes":
-            return self._too_large(verdict, asked, buffered)
-        if verdict.reason in ("timeout", "no messages"):
+        if meaning.reason == "max bytes":
+            return self._too_large(meaning, asked, buffered)
+        if meaning.reason in ("timeout", "no messages"):
             self._large_at = -1  # the next message is not too large any more
         if (
-            verdict.reason == "timeout"
+            meaning.reason == "timeout"
             and self.state.endless
             and asked
-            and verdict.unserved
-            and verdict.unserved[0] == asked[0]
+            and meaning.unserved
+            and meaning.unserved[0] == asked[0]
         ):
             return self.diagnose()  # it was in vain: perhaps the consumer is paused
         return NOTHING
 
-    def _too_large(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
+    def _too_large(self, meaning: StatusMeaning, asked: tuple[int, int] | None, buffered: int) -> Sequence[Notice]:
         """A pull with the whole byte limit was in vain, because the next message is larger than the limit.
 
         The pump reports that once until a message arrives. It continues with slow pulls, because the message may be
@@ -344,7 +344,7 @@ class Pump(Generic[C]):
         limit = self.state.max_bytes
         if not limit and asked is not None and asked[1]:
             return NOTHING  # it was the limit of one pull: the credit requests the message alone
-        if buffered or asked is None or asked[1] < limit or (verdict.unserved and verdict.unserved[1] < limit):
+        if buffered or asked is None or asked[1] < limit or (meaning.unserved and meaning.unserved[1] < limit):
             return NOTHING
         with self.lock:
             if limit == MAX_BYTES:  # it was our default, which does not apply while there is a larger message
@@ -392,12 +392,12 @@ class Pump(Generic[C]):
         number = self.inbox.number(message)
         asked = self.state.open.get(number) if number is not None else None
         sent = message.status or UNREADABLE
-        verdict = classify(sent.code, sent.description, readable(message), self._subject)
-        if asked is None or verdict.kind == "alive":
+        meaning = classify(sent.code, sent.description, readable(message), self._subject)
+        if asked is None or meaning.kind == "alive":
             return 0
-        if verdict.all_pulls:
+        if meaning.all_pulls:
             return sum(each[0] for each in self.state.open.values())
-        return min((verdict.unserved or asked)[0], asked[0])
+        return min((meaning.unserved or asked)[0], asked[0])
 
     def withdraw(self) -> None:
         """UNSUB: the server sends nothing more, but messages on their way still arrive. Does not wait."""
@@ -498,7 +498,7 @@ class WindowPump(Pump[PullState]):
             self.state.due = True
 
 
-def _explains(told: Sequence[Told]) -> bool:
+def _explains(told: Sequence[Notice]) -> bool:
     """True if an answer explains the silence; the end of a pause does not."""
     return any(one.kind != "event" or isinstance(one.what, Paused) for one in told)
 

@@ -107,17 +107,17 @@ class PushMessages(MessageIterator[M]):
         self._user = get_ident()
         while True:
             self._check_open()
-            self._hear(self._push.dropped())
+            self._on_notices(self._push.dropped())
             try:
                 item = self._push.take(deadline)
             except errors.SubscriptionClosed:
                 self._finish()
             if item is None:
-                self._hear(self._push.look(deadline))
+                self._on_notices(self._push.look(deadline))
                 if deadline.expired() and not self._mailbox.items:
                     return None
             elif self._push.is_control(item):
-                self._hear(self._push.control(item))
+                self._on_notices(self._push.control(item))
             elif self._stopped:
                 self._return(item)
             else:

@@ -19,7 +19,7 @@ from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all
 from jsclient.jetstream.consuming.pull_options import ErrorHook, Paused
 from jsclient.jetstream.consuming.pull_statuses import row_of
-from jsclient.jetstream.consuming.pump import NOTHING, Told, failed, reported
+from jsclient.jetstream.consuming.pump import NOTHING, Notice, failed, reported
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
 from jsclient.states import WAKE, LinkEvent
 
@@ -188,7 +188,7 @@ class PushIntake:
     def _watched(self) -> bool:
         return bool(self._beat) and self.connected and not self.halted
 
-    def dropped(self) -> Sequence[Told]:
+    def dropped(self) -> Sequence[Notice]:
         """A report if the mailbox was full since the last call."""
         if not self._sink.overflowed:
             return NOTHING
@@ -205,7 +205,7 @@ class PushIntake:
             return True
         return item.raw_headers is not None and item.raw_subject == self._raw_subject and item.status is not None
 
-    def control(self, item: Any) -> Sequence[Told]:
+    def control(self, item: Any) -> Sequence[Notice]:
         if item is WAKE:
             return NOTHING
         if isinstance(item, LinkEvent):
@@ -214,7 +214,7 @@ class PushIntake:
             return NOTHING
         return self._status(item)
 
-    def _status(self, message: Msg) -> Sequence[Told]:
+    def _status(self, message: Msg) -> Sequence[Notice]:
         status = message.status
         assert status is not None
         if status.code == 100:
@@ -233,7 +233,7 @@ class PushIntake:
     def _answer(self, subject: str) -> None:
         self._engine.post_at_once(self._engine.encode(subject))
 
-    def look(self, deadline: Deadline) -> Sequence[Told]:
+    def look(self, deadline: Deadline) -> Sequence[Notice]:
         """Nothing came: ask what is wrong, or raise the alarm, if it is time for that (see Watchdog)."""
         if not self._watched:
             return NOTHING

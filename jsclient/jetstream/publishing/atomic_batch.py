@@ -39,11 +39,11 @@ from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import FAILURES, RETRY_WAIT, reply_error, wait_connected
-from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.keywords import AtomicBatchDict
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V, build_headers
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
+from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
 from jsclient.message import Msg, Payload
 from jsclient.protocol import Headers
@@ -301,7 +301,7 @@ class AtomicBatch(Generic[V]):
         return self._engine.refuse_pickle(self)
 
 
-class _First(Delivery):
+class _First(PublishAttempts):
     """The first message of a batch, which is not stored before the commit. Every refusal ends the batch."""
 
     def __init__(self, js: JetStream, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> None:
@@ -314,7 +314,7 @@ class _First(Delivery):
         return self._pause(error, None)
 
 
-class _Commit(Delivery):
+class _Commit(PublishAttempts):
     """The message that stores a batch. It is sent once; the batch's id shows whether it is stored."""
 
     def __init__(
@@ -333,7 +333,9 @@ class _Commit(Delivery):
         self.has_id = False
         self._single = size == 1
         self._published = Published(subject, b"", (names.BATCH_ID, batch))
-        self._expectation = Published(subject, b"", (names.BATCH_ID, batch), after_on_subject=expected, place=subject)
+        self._expectation = Published(
+            subject, b"", (names.BATCH_ID, batch), after_on_subject=expected, expected_on=subject
+        )
 
     def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
         if isinstance(error, (ConnectionLost, RequestTimeout)) and not error.sent and not self._single:

@@ -37,10 +37,10 @@ from jsclient.hints import Unpack
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
-from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.keywords import FastBatchDict
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
+from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
 from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
@@ -286,7 +286,7 @@ class FastBatch(Generic[V]):
         """The first message finds the stream, by the rules of `publish`. It waits for a link, and is sent again after
         a 503."""
         deadline = deadline or Deadline(self._timeout)
-        delivery = Delivery(self._js, subject, b"", None, deadline, None, RETRY_WAIT, 0.0)
+        delivery = PublishAttempts(self._js, subject, b"", None, deadline, None, RETRY_WAIT, 0.0)
         self._size = 1
         try:
             while not self._is_taken(frame, deadline, delivery):
@@ -295,7 +295,7 @@ class FastBatch(Generic[V]):
             self._end("has failed")
             raise
 
-    def _is_taken(self, frame: bytes, deadline: Deadline, delivery: Delivery) -> bool:
+    def _is_taken(self, frame: bytes, deadline: Deadline, delivery: PublishAttempts) -> bool:
         """Send the first message; False if it is certainly not stored and should be sent once more."""
         while self._inbox.take() is not None:
             pass  # no message is in flight, so a link that was lost and came back does not matter

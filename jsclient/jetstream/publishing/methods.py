@@ -29,7 +29,6 @@ from jsclient.jetstream.publishing.attempts import (
     may_go_on,
     wait_connected,
 )
-from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from jsclient.jetstream.publishing.keywords import (
     OPTION_PREFIX,
@@ -41,6 +40,7 @@ from jsclient.jetstream.publishing.keywords import (
 from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.streams import Streams, check_window
+from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Publishing(Generic[V]):
             return decode_ack(reply.data)
         except FAILURES as error:
             js = cast("JetStream", self)
-            delivery = Delivery(js, subject, data, block, deadline, retry_attempts, retry_wait, began)
+            delivery = PublishAttempts(js, subject, data, block, deadline, retry_attempts, retry_wait, began)
             return delivery.persist(error, reply)
 
     @arguments

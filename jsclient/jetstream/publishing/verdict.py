@@ -61,13 +61,13 @@ class Published:
 
     subject: str
     payload: bytes = b""
-    mark: tuple[str, str] | None = None
+    id_header: tuple[str, str] | None = None
     """The header that only this message has, and its value: the id of the message, or of its batch."""
     after: int | None = None
     """The expected last sequence of the stream."""
     after_on_subject: int | None = None
-    """The expected last sequence of `place`."""
-    place: str = ""
+    """The expected last sequence of `expected_on`."""
+    expected_on: str = ""
     """The subject or filter of that expectation."""
 
     @classmethod
@@ -112,13 +112,13 @@ def judge(error: ApiError, published: Published, *, in_doubt: bool) -> Verdict:
         return Verdict.LISTEN  # It is behind the application's knowledge, or another writer writes at this moment.
         # A stream's sequence may run ahead of the stored messages; a subject's sequence always has a stored message.
         # With an id, the stored message may be this very one, if an application repeats an unknown publish.
-    return Verdict.REFUSED if published.after is None and published.mark is None else Verdict.LOOK
+    return Verdict.REFUSED if published.after is None and published.id_header is None else Verdict.LOOK
 
 
 # --- looking ------------------------------------------------------------------------------------------------------
 
 
-class Sight(enum.Enum):
+class LookResult(enum.Enum):
     """The message found in the place where ours would have to be."""
 
     OURS = "ours"
@@ -128,31 +128,31 @@ class Sight(enum.Enum):
     NOTHING = "nothing"
 
 
-def place(published: Published) -> dict[str, Any]:
+def position(published: Published) -> dict[str, Any]:
     """The request that shows the place: the message after the expected one, or else the subject's last one."""
     if published.after is not None:
         return {"seq": published.after + 1, "next_by_subj": ">"}
-    if published.after_on_subject is not None and matches(published.place, published.subject):
-        return {"seq": published.after_on_subject + 1, "next_by_subj": published.place}
+    if published.after_on_subject is not None and matches(published.expected_on, published.subject):
+        return {"seq": published.after_on_subject + 1, "next_by_subj": published.expected_on}
     return {"last_by_subj": published.subject}
 
 
-def sight(published: Published, found: RawStreamMsg | None) -> Sight:
+def look_result(published: Published, found: RawStreamMsg | None) -> LookResult:
     """The result of a look."""
     if found is None:
-        return Sight.NOTHING
+        return LookResult.NOTHING
     headers = names.readable(found)
-    mark = published.mark
-    if mark is not None and headers.get(mark[0]) == mark[1]:
-        return Sight.OURS
-    if mark is None and found.subject == published.subject and found.data == published.payload:
-        return Sight.ALIKE
-    request = place(published)
+    id_header = published.id_header
+    if id_header is not None and headers.get(id_header[0]) == id_header[1]:
+        return LookResult.OURS
+    if id_header is None and found.subject == published.subject and found.data == published.payload:
+        return LookResult.ALIKE
+    request = position(published)
     first = request.get("seq")
     if first is None:
-        return Sight.PASSED
+        return LookResult.PASSED
     follows = published.after is None and _number(headers.get(names.EXPECTED_LAST_SUBJECT_SEQ)) == first - 1
-    return Sight.TAKEN if found.seq == first or follows else Sight.PASSED
+    return LookResult.TAKEN if found.seq == first or follows else LookResult.PASSED
 
 
 class Inquiry:
@@ -174,13 +174,13 @@ class Inquiry:
         self.denied: int = 0
         """The number of ways to look, of two, that this user lacks permission for: by the leader, by any replica."""
         self._pauses = list(PAUSES)
-        self._last: Sight | None = None
+        self._last: LookResult | None = None
 
     def question(self) -> tuple[str, dict[str, Any]] | None:
         """The API operation that looks, and its body; None if nobody, or not this user, can look."""
         if self._blind:
             return None
-        return f"{'DIRECT' if self.denied else 'STREAM.MSG'}.GET.{self.stream}", place(self.published)
+        return f"{'DIRECT' if self.denied else 'STREAM.MSG'}.GET.{self.stream}", position(self.published)
 
     def pause(self) -> float | None:
         """Seconds until the next look; None if it has lasted long enough, or if no result can come."""
@@ -194,7 +194,7 @@ class Inquiry:
     @property
     def _unspeakable(self) -> bool:
         """True if the subject holds bytes that JSON cannot hold: the answer would be about another subject."""
-        wanted = place(self.published)
+        wanted = position(self.published)
         return not _is_text(wanted.get("last_by_subj") or wanted["next_by_subj"])
 
     def link_lost(self) -> None:
@@ -218,21 +218,21 @@ class Inquiry:
         except (JetStreamError, ProtocolError):
             self.unanswered()
             return None
-        self._last = seen = sight(self.published, found)
-        if seen is Sight.OURS:
+        self._last = seen = look_result(self.published, found)
+        if seen is LookResult.OURS:
             assert found is not None
             return PubAck(stream=self.stream, seq=found.seq, duplicate=True)
         return self.refusal if self._settled(seen) else None
 
-    def _settled(self, seen: Sight) -> bool:
+    def _settled(self, seen: LookResult) -> bool:
         """True if the refusal is the outcome."""
-        if seen is Sight.TAKEN:
+        if seen is LookResult.TAKEN:
             return True
-        if self.verdict is Verdict.DOUBT or seen is Sight.ALIKE:
+        if self.verdict is Verdict.DOUBT or seen is LookResult.ALIKE:
             return False
-        if seen is Sight.PASSED:
+        if seen is LookResult.PASSED:
             # If ours had been stored before the later message, its ack would have come before. Unknown without a place.
-            return self.verdict is Verdict.LOOK or "seq" in place(self.published)
+            return self.verdict is Verdict.LOOK or "seq" in position(self.published)
         return self.verdict is Verdict.LOOK and self.published.after is None
 
     def _read(self, answer: Msg) -> RawStreamMsg:
@@ -245,7 +245,7 @@ class Inquiry:
     def end(self, in_time: bool = True) -> ApiError | PublishUnknown:
         """The conclusion if no look has decided it. `in_time` is False if the pauses were cut short."""
         refusal = self.refusal
-        if refusal is not None and self._last is not Sight.ALIKE:
+        if refusal is not None and self._last is not LookResult.ALIKE:
             if self.verdict is Verdict.LOOK:
                 return refusal
             if self.verdict is Verdict.LISTEN and self._last is not None and in_time:

@@ -12,9 +12,9 @@ from tests.delivery_rig import LOST, NO_LEADER, NOBODY, REFUSED, SILENCE, UNSENT
 
 from jsclient import errors
 from jsclient.durations import Deadline
-from jsclient.jetstream.publishing import delivery
-from jsclient.jetstream.publishing.delivery import Delivery
+from jsclient.jetstream.publishing import synchronous
 from jsclient.jetstream.publishing.streams import EXISTS, FORBIDDEN, NONE, UNAVAILABLE
+from jsclient.jetstream.publishing.synchronous import PublishAttempts
 
 ACK = b'{"stream":"S","seq":7}'
 NOTED = b'{"stream":"S","seq":0,"duplicate":true}'
@@ -23,10 +23,10 @@ EXPECTS = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 6\r\n\r\n"
 STALE = b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"},"stream":"S","seq":0}'
 
 
-def of(js: Any, headers: bytes | None = None, **options: Any) -> Delivery:
+def of(js: Any, headers: bytes | None = None, **options: Any) -> PublishAttempts:
     timeout = options.pop("timeout", 5.0)
     retries, wait = options.pop("retry_attempts", None), options.pop("retry_wait", 0.001)
-    return Delivery(js, "s.a", b"x", headers, Deadline(timeout), retries, wait, time.monotonic())
+    return PublishAttempts(js, "s.a", b"x", headers, Deadline(timeout), retries, wait, time.monotonic())
 
 
 def publish(*answers: Any, headers: bytes | None = None, window: Any = 120.0, **options: Any) -> Any:
@@ -45,7 +45,7 @@ def publish(*answers: Any, headers: bytes | None = None, window: Any = 120.0, **
 def exists(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """What is answered to the question whether there is a stream."""
     said = {"answer": EXISTS}
-    monkeypatch.setattr(delivery, "ask_for_stream", lambda *_: said["answer"])
+    monkeypatch.setattr(synchronous, "ask_for_stream", lambda *_: said["answer"])
     return said  # type: ignore[return-value]
 
 

@@ -65,7 +65,7 @@ LOOK_TIMEOUT: Final = 1.0
 """Seconds for one look into the stream."""
 
 
-class Delivery:
+class PublishAttempts:
     """One publish: the message, what may be stored, and how long it may take. `began` is the reading of `elapsed`
     before the first attempt."""
 
