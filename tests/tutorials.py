@@ -131,7 +131,7 @@ class Shell:
         while not matches(command.output, printed := self.run(command.line, limit=PATIENCE)):
             if time.monotonic() > end:
                 break
-            self.run("sleep 0.25")
+            self.run("sleep 1")
         else:
             return
         check(command.line, command.output, printed)

@@ -26,6 +26,7 @@ RECIPES = {
     "recipe_fastapi": "fastapi",
     "recipe_pandas": "pandas",
     "recipe_duckdb": "duckdb",
+    "recipe_day": "duckdb",
 }
 #: Its settings are made once in a process, and all programs run in this one.
 ONCE = ["recipe_django"]

@@ -13,6 +13,7 @@ from jsclient.testing import NatsServer
 PAGES = Path(__file__).parents[2] / "tools" / "docs" / "pages"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", ["spark-job", "dataframe-once"])
 def test_a_tutorial(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
