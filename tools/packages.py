@@ -27,10 +27,8 @@ def packages() -> list[Path]:
 
 
 def table() -> str:
-    lines = ["| package | purpose |", "|---|---|"]
-    for path in packages():
-        lines.append(f"| `{path.relative_to(ROOT)}` | {first_sentence(path / '__init__.py')} |")
-    return "\n".join(lines) + "\n"
+    rows = [f"| `{path.relative_to(ROOT)}` | {first_sentence(path / '__init__.py')} |" for path in packages()]
+    return "\n".join(["| package | purpose |", "|---|---|", *rows]) + "\n"
 
 
 def with_table(text: str) -> str:
