@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "sub": ("core", "Print the messages of a subject.", "subscribe"),
     "request": ("core", "Send a request and print the answers.", "req"),
     "rtt": ("core", "Time of a ping to the server, and what server it is."),
+    "bench": ("bench", "Measure publishing and fetching with this server."),
     "stream": ("streams", "Streams.", "str", "st", "s"),
     "consumer": ("consumers", "Consumers.", "con", "obs", "c"),
     "next": ("consumers", "Take messages from a pull consumer."),

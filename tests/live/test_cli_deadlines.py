@@ -37,7 +37,7 @@ WAIT = 0.3
 
 #: path of a command -> the arguments with which it asks the server. FOLDER is one of its own.
 WAITS: dict[str, str] = {
-    "pub": "x y", "request": "x y", "rtt": "", "next": f"S C --wait {WAIT}",
+    "pub": "x y", "request": "x y", "rtt": "", "bench": "--messages 1", "next": f"S C --wait {WAIT}",
     "stream ls": "", "stream info": "S", "stream add": "S --subjects x",
     "stream edit": "S --max-age 1h", "stream rm": "S -f", "stream purge": "S -f",
     "stream subjects": "S", "stream view": "S", "stream get": "S 1", "stream seal": "S -f",

@@ -13,7 +13,7 @@ PAGES = Path(__file__).parents[2] / "tools" / "docs" / "pages"
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("page", ["start", "service", "troubleshooting"])
+@pytest.mark.parametrize("page", ["start", "service", "troubleshooting", "performance"])
 def test_a_tutorial(page: str, tmp_path: Path) -> None:
     with NatsServer() as server:
         tutorials.follow(PAGES / f"{page}.md", tmp_path, server)
