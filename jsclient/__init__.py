@@ -11,6 +11,7 @@ JetStream is in `jsclient.jetstream`, buckets in `jsclient.keyvalue` and `jsclie
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jsclient import codecs, errors
 from jsclient._connection.events import ConnectionEvent, ConnectionEvents
@@ -21,7 +22,6 @@ from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
 from jsclient.declared import arguments
-from jsclient.hints import Unpack
 from jsclient.message import Msg
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
@@ -29,6 +29,10 @@ from jsclient.process import warn_about_no_gil as _warn_about_no_gil
 from jsclient.protocol import Headers, Status
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 __version__ = VERSION
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_origin
 
 import msgspec
 
-from jsclient import first_use, handlers, hints
+from jsclient import first_use, handlers
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed
 
 __all__ = ["JSON", "MSGPACK", "Codec", "MsgspecCodec"]
@@ -42,9 +42,6 @@ class Codec(Protocol):
 
     def decode(self, data: bytes, type: type[T], /) -> T:
         """The value in the bytes, of that type."""
-
-
-hints.given(Codec)
 
 
 class MsgspecCodec:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from jsclient import checks, errors, handlers, hints, protocol
+from jsclient import checks, errors, handlers, protocol
 from jsclient._connection.callback_pool import BARRIER_TIMEOUT, barrier
 from jsclient._connection.engine import Engine, live_engines
 from jsclient._connection.events import ConnectionEvents
@@ -19,7 +19,6 @@ from jsclient._connection.sinks import AppSubscription
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
-from jsclient.hints import Unpack
 from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.options import CallbacksDict, ConnectOptions
@@ -40,11 +39,11 @@ from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription,
 from jsclient.waiting import GIL
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.codecs import Codec
     from jsclient.jetstream import JetStream
     from jsclient.jetstream.publishing.keywords import JetStreamDict
-
-hints.wanted(globals(), "Codec", "JetStream", "JetStreamDict")
 
 
 class Connection:
@@ -447,9 +446,6 @@ class Connection:
     def health(self) -> Health:
         """The data for a health probe."""
         return self._engine.health()
-
-
-hints.given(Connection)
 
 
 def _holding(_: Connection, replies: Iterator[Msg]) -> Iterator[Msg]:

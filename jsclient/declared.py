@@ -7,6 +7,7 @@ their own checks.
 
 from __future__ import annotations
 
+import builtins
 import datetime as dt
 import functools
 import inspect
@@ -29,7 +30,12 @@ _CALLABLE: Any = Callable
 OWN_ERRORS = frozenset(("subject", "key", "queue", "headers", "return"))
 """Arguments whose encoding raises InvalidSubject, InvalidName or InvalidHeader."""
 
-_HANDLES = {"Connection": "jsclient.connection", "JetStream": "jsclient.jetstream", "KeyValue": "jsclient.keyvalue"}
+_HANDLES = {
+    "Connection": "jsclient.connection",
+    "JetStream": "jsclient.jetstream",
+    "KeyValue": "jsclient.keyvalue",
+    "Schedule": "jsclient.jetstream.publishing.schedules",
+}
 """Classes that modules import for type checkers only, with the module of each."""
 
 _WORDS = {
@@ -127,7 +133,7 @@ def _table(table: type) -> dict[str, tuple[Accepts, str]]:
 
 
 def hints_of(table: type) -> dict[str, Any]:
-    """The annotations of a class or TypedDict. Annotations with names that are not imported yet are Any."""
+    """The annotations of a class or TypedDict. Names that a module imports for type checkers only are Any."""
     found: dict[str, Any] = {}
     for base in reversed(table.__mro__[:-1]):
         for name, note in inspect.get_annotations(base).items():
@@ -140,14 +146,19 @@ def _evaluated(note: Any, module: str) -> Any:
     if text is None:
         return note
     owner = getattr(note, "__forward_module__", None) or module
-    names = dict(vars(sys.modules[owner] if isinstance(owner, str) else owner))
+    names = _Names(vars(sys.modules[owner] if isinstance(owner, str) else owner))
     for name, home in _HANDLES.items():
         if name not in names and home in sys.modules:
             names[name] = getattr(sys.modules[home], name)
     try:
-        return eval(text, names)
+        return eval(text, {}, names)
     except (NameError, AttributeError, TypeError):
         return Any
+
+
+class _Names(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Any)
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jsclient import checks, errors, handlers, hints
+from jsclient import checks, errors, handlers
 from jsclient._connection.sinks import AppSubscription
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -16,7 +16,6 @@ from jsclient.message import Msg
 if TYPE_CHECKING:
     from jsclient.connection import Connection
 
-hints.wanted(globals(), "Connection")
 
 PENDING_MESSAGES: Final = 65_536
 """Messages that a subscription buffers for the application (nats.go: 65,536 for synchronous ones)."""

@@ -19,7 +19,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from jsclient import errors, hints, instruments, nuid, waiting
+from jsclient import errors, instruments, nuid, waiting
 from jsclient._connection.callback_pool import CallbackPool, OrderedCallback
 from jsclient._connection.callbacks import EventsThread
 from jsclient._connection.encoding import Encoder
@@ -477,6 +477,3 @@ def live_engines() -> list[Engine]:
 def forget_engines() -> None:
     """For a forked child: the engines belong to the parent."""
     _live.clear()
-
-
-hints.given(Engine)

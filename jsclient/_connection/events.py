@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
-from jsclient import errors, handlers, hints, instruments, waiting
+from jsclient import errors, handlers, instruments, waiting
 from jsclient._connection.callbacks import EventsThread
 from jsclient._connection.mailbox import Mailbox
 from jsclient._connection.refusals import Refusals
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jsclient.connection")
 
-hints.wanted(globals(), "Connection", "Engine")
 
 LIMIT: Final = 4_096
 """Number of events that may wait; the client drops and counts later ones."""

@@ -20,13 +20,14 @@ from jsclient.arrow.reading import choose_method, read_through
 from jsclient.arrow.settings import Refused
 from jsclient.durations import check_timeout, plain_or_none
 from jsclient.errors import ConfigError
-from jsclient.hints import Unpack
 from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.message import timestamp_ns
 from jsclient.protocol import subjects as names
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from typing_extensions import Unpack
 
 
 HEADERS: Final = pa.map_(pa.string(), pa.list_(pa.string()))

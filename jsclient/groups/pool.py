@@ -12,13 +12,14 @@ from jsclient.groups.group import PartitionedGroup
 from jsclient.groups.member import Member
 from jsclient.groups.message import GroupMessage
 from jsclient.groups.options import GroupPoolDict, MemberOptions
-from jsclient.hints import Unpack
 from jsclient.jetstream.consuming.typed import values_in
 from jsclient.workers.host import Pool
 from jsclient.workers.options import PoolOptions
 from jsclient.workers.typed import with_dead_letter
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.consuming.typed import Values
 
 T = TypeVar("T", bound=GroupMessage)

@@ -6,13 +6,12 @@ import datetime as dt
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jsclient import checks, declared, errors, handlers, hints
+from jsclient import checks, declared, errors, handlers
 from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, seconds_of
-from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
 from jsclient.jetstream.consuming.consumer_source import ConsumerSource
@@ -34,11 +33,11 @@ from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.jetstream.without_payload import refuse_headers_only
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.context import JetStream
-
-hints.wanted(globals(), "ConsumeContext", "JetStream")
 
 
 T = TypeVar("T")
@@ -354,6 +353,3 @@ class Consumer(Generic[M]):
 
     def __reduce__(self) -> Any:
         return engine_of(self.nc).refuse_pickle(self)
-
-
-hints.given(Consumer)

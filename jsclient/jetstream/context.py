@@ -6,13 +6,12 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from jsclient import checks, codecs, declared, hints
+from jsclient import checks, codecs, declared
 from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ApiError, ConfigError, NoStreamForSubject, StreamNameInUse, StreamNotFound
-from jsclient.hints import Unpack
 from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS, Capabilities
@@ -37,13 +36,13 @@ from jsclient.jetstream.publishing.options import V
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.publishing.keywords import JetStreamDict
-
-hints.wanted(globals(), "Consumer", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
 class JetStream(Publishing[V]):
@@ -531,6 +530,3 @@ class JetStream(Publishing[V]):
 
 def _by_subject(subject: str | None) -> dict[str, Any] | None:
     return None if subject is None else {"subject": names.check_subject(subject, wildcards=True)}
-
-
-hints.given(JetStream)

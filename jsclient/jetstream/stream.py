@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from jsclient import hints
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
@@ -19,7 +18,6 @@ from jsclient.errors import (
     NotPushConsumer,
     PurgeFailed,
 )
-from jsclient.hints import Unpack
 from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
@@ -35,13 +33,13 @@ from jsclient.jetstream.api.models import (
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.context import JetStream
-
-hints.wanted(globals(), "Consumer", "JetStream", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
 class Stream:
@@ -555,6 +553,3 @@ def _request(seq: int, subject: str | None) -> dict[str, Any]:
     if subject is None:
         return {"seq": seq}
     return {"seq": seq, "next_by_subj": names.check_subject(subject, wildcards=True)}
-
-
-hints.given(Stream)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 import attrs
 
-from jsclient import hints
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     BatchClosed,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from jsclient.jetstream import PubAck, RawStreamMsg
     from jsclient.keyvalue.bucket import KeyValue
 
-hints.wanted(globals(), "KeyValue")
 
 V = TypeVar("V")
 
@@ -298,6 +296,3 @@ class KeyValueBatch(Generic[V]):
 
     def __reduce__(self) -> Any:
         return self._kv._engine.refuse_pickle(self)
-
-
-hints.given(KeyValueBatch)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
-from jsclient import handlers, hints
+from jsclient import handlers
 from jsclient.codecs import Codec
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from jsclient.keyvalue.encoded import EncodedKeyValue
     from jsclient.protocol import Msg
 
-hints.wanted(globals(), "EncodedKeyValue")
 
 log: logging.Logger = logging.getLogger("jsclient.keyvalue")
 
@@ -588,6 +587,3 @@ def _options(ttl: float | dt.timedelta | None, headers: HeadersLike | None) -> d
     """Options of the publish that stores a value."""
     given = {"ttl": ttl, "headers": entry_headers.to_store(headers)}
     return {name: value for name, value in given.items() if value is not None}
-
-
-hints.given(KeyValue)

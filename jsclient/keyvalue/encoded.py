@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
-from jsclient import handlers, hints
+from jsclient import handlers
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyExists, KeyNotFound, RevisionMismatch
@@ -361,6 +361,3 @@ class EncodedKeyWatcher(KeyWatcher):
         if isinstance(found, DecodeFailed):
             raise found
         return found  # type: ignore[no-any-return]
-
-
-hints.given(EncodedKeyValue)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import BadBucket, BucketExists, ConfigError, StreamNameInUse, StreamNotFound
-from jsclient.hints import Unpack
 from jsclient.jetstream import JetStream, StreamSource
 from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue import missing
@@ -18,6 +17,8 @@ from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, stream_name
 from jsclient.keyvalue.listing import bucket_names, bucket_streams
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream import StreamInfo
 
 _ALL_BUCKETS: Final = "$KV.*.>"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
-from jsclient import codecs, hints
+from jsclient import codecs
 from jsclient.codecs import Codec
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jsclient.keyvalue.bucket import KeyValue
     from jsclient.keyvalue.watch import KeyWatcher
 
-hints.wanted(globals(), "KeyValue", "KeyWatcher")
 
 log: logging.Logger = logging.getLogger("jsclient.keyvalue")
 

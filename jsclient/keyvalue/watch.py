@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
-from jsclient import handlers, hints
+from jsclient import handlers
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
@@ -339,6 +339,3 @@ def common_filter(subjects: list[str]) -> str:
         common.append(tokens[0])
     shortest = min(len(tokens) for tokens in split)
     return ".".join([*common[: shortest - 1], ">"])
-
-
-hints.given(KeyWatcher)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
-from jsclient.hints import Unpack
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue import missing
@@ -22,6 +21,10 @@ from jsclient.objectstore.models import (
     stream_name,
 )
 from jsclient.objectstore.store import ObjectStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 _ALL_STORES: Final = "$O.*.C.>"
 

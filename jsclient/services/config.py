@@ -12,13 +12,11 @@ from jsclient import codecs
 from jsclient.codecs import Codec
 from jsclient.declared import declared
 from jsclient.errors import ConfigError, InvalidName
-from jsclient.hints import wanted
 
 if TYPE_CHECKING:
     from jsclient.services.endpoint import Endpoint
     from jsclient.services.service import Service
 
-wanted(globals(), "Endpoint", "Service")
 
 StatsHandler = Callable[["Endpoint"], Any]
 

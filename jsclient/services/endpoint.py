@@ -25,7 +25,6 @@ from jsclient.errors import (
     TimedOut,
     brief,
 )
-from jsclient.hints import given, wanted
 from jsclient.instruments import handling
 from jsclient.services.models import EndpointInfo, EndpointStats
 from jsclient.services.request import MAX_TEXT, Request, shortened, text_of
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from jsclient.services.service import Service
     from jsclient.subscription import Subscription
 
-wanted(globals(), "Service")
 
 log: logging.Logger = logging.getLogger("jsclient.services")
 
@@ -299,6 +297,3 @@ class Endpoint(Taker):
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name} on {self.subject}>"
-
-
-given(Endpoint)

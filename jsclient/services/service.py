@@ -14,7 +14,6 @@ from jsclient.connection import Connection, engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, InvalidName, NatsConnectionError, SubscriptionClosed, TimedOut
-from jsclient.hints import Unpack, given
 from jsclient.nuid import next_nuid
 from jsclient.services.config import NAME, SUBJECT, ServiceConfig, check_queue_group
 from jsclient.services.endpoint import Endpoint, EndpointDict, Handler
@@ -30,6 +29,8 @@ from jsclient.services.request import TypedRequest, plain_handler, shortened, ty
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.protocol import Msg
     from jsclient.subscription import Subscription
 
@@ -352,9 +353,6 @@ class Service(Group):
 
     def __repr__(self) -> str:
         return f"<Service {self.config.name} {self.config.version} {self.id}>"
-
-
-given(Service)
 
 
 @arguments

@@ -5,18 +5,21 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jsclient import declared, errors
 from jsclient.connection import Connection
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
-from jsclient.hints import Unpack
 from jsclient.jetstream.api import model_base, names
 from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, servers_known_to, sort_answer
 from jsclient.system.models import Connections, Health, JetStreamState
 from jsclient.system.models_server import ServerStats, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 log: logging.Logger = logging.getLogger("jsclient.system")
 

@@ -19,7 +19,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
 import msgspec
@@ -28,12 +28,15 @@ from jsclient import checks, declared, errors, handlers
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
-from jsclient.hints import Unpack
 from jsclient.jetstream import JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.api.headers import readable
 from jsclient.protocol import Headers
 from jsclient.workers import later
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 _REPLAYED: Final = "Replayed-"
 REPLAYS: Final = "Replayed-Count"

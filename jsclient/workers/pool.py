@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jsclient.declared import arguments
-from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, JetStreamMsg
 from jsclient.workers.core import PoolCore
 from jsclient.workers.host import Pool
 from jsclient.workers.options import MAX_PREFETCH, PoolOptionsDict
 from jsclient.workers.parts import PoolEvent, StopReport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 T = TypeVar("T", bound=JetStreamMsg)
 

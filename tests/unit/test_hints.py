@@ -1,8 +1,9 @@
-"""What editors, `help` and `typing.get_type_hints` find: every public name, with types that resolve."""
+"""What editors and `help` find: every public name, with types that resolve as type checkers resolve them."""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -15,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from typing_extensions import Unpack
 
 PACKAGES = [
     *("jsclient", "jsclient.jetstream", "jsclient.keyvalue", "jsclient.objectstore", "jsclient.services"),
@@ -55,6 +57,20 @@ def everything() -> dict[str, dict[str, Any]]:
     return {package: public(package) for package in PACKAGES}
 
 
+@functools.cache
+def classes() -> dict[str, Any]:
+    """All classes of the library, by name. Asked only after the packages are loaded."""
+    loaded = [vars(module) for name, module in list(sys.modules.items()) if name.partition(".")[0] == OURS]
+    known = {name: one for names in loaded for name, one in names.items() if inspect.isclass(one)}
+    return known | {"Unpack": Unpack, "ClassVar": typing.ClassVar}
+
+
+def hints_of(thing: Any) -> dict[str, Any]:
+    """Its types. A module imports some of them for type checkers only."""
+    names = {**classes(), **vars(sys.modules[thing.__module__])}
+    return typing.get_type_hints(thing, names, names)
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_types_of_public_names_resolve(everything: dict[str, dict[str, Any]], package: str) -> None:
     wrong = []
@@ -64,7 +80,7 @@ def test_types_of_public_names_resolve(everything: dict[str, dict[str, Any]], pa
             asked = [(name, thing), *((f"{name}.{method}", found) for method, found in functions(thing))]
         for where, found in asked:
             try:
-                typing.get_type_hints(found)
+                hints_of(found)
             except Exception as error:
                 wrong.append(f"{where}: {error!r}")
     assert not wrong
@@ -132,14 +148,12 @@ def parameters(package: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]
             if where.rpartition(".")[2].startswith("_") and not where.endswith("__init__"):
                 continue
             try:
-                hints = typing.get_type_hints(function)
+                hints = hints_of(function)
             except Exception:  # another test
                 continue
             for parameter, hint in hints.items():
                 if typing.is_typeddict(hint):
-                    yield from (
-                        (f"{package}.{where}(**{field})", t) for field, t in typing.get_type_hints(hint).items()
-                    )
+                    yield from ((f"{package}.{where}(**{field})", t) for field, t in hints_of(hint).items())
                 elif parameter != "return":
                     yield f"{package}.{where}({parameter})", hint
 

@@ -18,7 +18,8 @@ from jsclient.jetstream.api.models_stream import (
 )
 
 if TYPE_CHECKING:
-    from jsclient.hints import Unpack
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.api.config_fields import ConsumerConfigDict
 
 # The type checker knows the words of today, and which setting takes each: it refuses AckPolicy.ALL as deliver_policy.

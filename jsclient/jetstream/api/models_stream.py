@@ -13,7 +13,8 @@ from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Times
 from jsclient.jetstream.api.models_cluster import ClusterInfo, Placement
 
 if TYPE_CHECKING:
-    from jsclient.hints import Unpack
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.api.config_fields import StreamConfigDict
 
 # The type checker knows the words of today, and which setting takes each: it refuses AckPolicy.ALL as deliver_policy.

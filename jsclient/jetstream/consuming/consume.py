@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, handlers, hints, waiting
+from jsclient import errors, handlers, waiting
 from jsclient._connection import Taker, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -21,8 +21,6 @@ from jsclient.threads import Thread, start_all
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator
-
-hints.wanted(globals(), "MessageIterator")
 
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.consume")
@@ -227,6 +225,3 @@ class ConsumeContext:
 
     def __reduce__(self) -> Any:
         return engine_of(self._messages.connection).refuse_pickle(self)
-
-
-hints.given(ConsumeContext)

@@ -11,9 +11,8 @@ import datetime as dt
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jsclient import errors, hints, waiting
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.hints import Unpack
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.ordered_reset import take_turn
@@ -24,10 +23,11 @@ from jsclient.jetstream.consuming.typed import Values, tell
 from jsclient.jetstream.message import JetStreamMsg, M, timestamp_ns
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "OrderedConsumer")
 
 R = TypeVar("R", bound="OrderedRead[Any]")
 
@@ -189,6 +189,3 @@ class OrderedRead(Generic[M]):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-hints.given(OrderedRead)

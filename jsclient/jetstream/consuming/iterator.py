@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from jsclient import errors, handlers, hints, waiting
+from jsclient import errors, handlers, waiting
 from jsclient._connection import SLICE, Taker
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
@@ -424,6 +424,3 @@ def _cancelled(of: weakref.ref[MessageIterator[Any]], token: Cancel) -> None:
     if messages is not None:
         messages._fail(token.error())
         messages._engine.clock.call_soon(messages.withdraw)
-
-
-hints.given(MessageIterator)

@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic
 
-from jsclient import hints
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
@@ -15,8 +14,6 @@ from jsclient.jetstream.message import M
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator
-
-hints.wanted(globals(), "MessageIterator")
 
 
 class Messages(Generic[M]):

@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from jsclient import checks, errors, handlers, hints, waiting
+from jsclient import checks, errors, handlers, waiting
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
@@ -43,10 +42,10 @@ from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.jetstream.without_payload import refuse_headers_only
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.context import JetStream
-
-hints.wanted(globals(), "JetStream", "OrderedRead")
 
 
 FIRST_MESSAGES: Final = 5_000
@@ -299,6 +298,3 @@ def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
             raise
         return Batch(got, BatchEnd.ERROR, error)
     return Batch(got, BatchEnd.COMPLETE)
-
-
-hints.given(OrderedConsumer)

@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from jsclient import errors, handlers, hints, waiting
+from jsclient import errors, handlers, waiting
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import Deadline, plain
-from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
@@ -51,10 +50,11 @@ from jsclient.message import Msg
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "JetStream")
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.ordered")
 
@@ -324,6 +324,3 @@ class OrderedPushConsumer(Generic[M]):
 
     def __reduce__(self) -> Any:
         return engine_of(self.js.nc).refuse_pickle(self)
-
-
-hints.given(OrderedPushConsumer)

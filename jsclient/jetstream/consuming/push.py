@@ -12,12 +12,11 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from jsclient import checks, errors, handlers, hints
+from jsclient import checks, errors, handlers
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming import diagnosis
@@ -32,10 +31,11 @@ from jsclient.jetstream.message import M
 from jsclient.jetstream.without_payload import refuse_headers_only
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "JetStream")
 
 UNBIND_TIMEOUT: Final = 1.0
 
@@ -219,6 +219,3 @@ class PushConsumer(Generic[M]):
 
     def __reduce__(self) -> Any:
         return engine_of(self.nc).refuse_pickle(self)
-
-
-hints.given(PushConsumer)

@@ -22,14 +22,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import declared, handlers, hints, waiting
+from jsclient import declared, handlers, waiting
 from jsclient._connection import Unkept, UnkeptLarge
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout, check_timeout, plain, plain_or_none, resolve
 from jsclient.errors import AsyncPublishReplySet, ConfigError, ConnectionLost, TimedOut, TooManyStalledMessages
-from jsclient.hints import Unpack
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import ACK_TIMEOUT, HOLD_FOR, RETRY_WAIT, Rules, check_payload
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
@@ -42,12 +41,13 @@ from jsclient.nuid import new_token
 from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub_end, pub_parts
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.entries import Entry
     from jsclient.jetstream.publishing.recovery import Recovery
 
-hints.wanted(globals(), "JetStream")
 
 WINDOW_MESSAGES: Final = 4_000
 """Unacknowledged messages at most (nats.go), in addition to the messages in flight on a long line."""

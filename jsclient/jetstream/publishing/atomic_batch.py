@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from jsclient import declared, hints, nuid
+from jsclient import declared, nuid
 from jsclient._connection import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -34,7 +34,6 @@ from jsclient.errors import (
     RequestTimeout,
     brief,
 )
-from jsclient.hints import Unpack
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
@@ -49,9 +48,10 @@ from jsclient.message import Msg, Payload
 from jsclient.protocol import Headers
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "JetStream")
 
 MAX_MESSAGES: Final = 1_000
 """Messages in one batch (server default, `max_msgs`)."""
@@ -377,6 +377,3 @@ def _check_taken(payload: bytes) -> None:
     """The answer to a message inside a batch is empty. Any other answer is the reason why the batch failed."""
     if payload:
         raise reply_error(payload)
-
-
-hints.given(AtomicBatch)

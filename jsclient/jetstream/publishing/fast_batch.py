@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 
 import msgspec
 
-from jsclient import checks, declared, hints, nuid
+from jsclient import checks, declared, nuid
 from jsclient._connection import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -33,7 +33,6 @@ from jsclient.errors import (
     PublishUnknown,
     brief,
 )
-from jsclient.hints import Unpack
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
@@ -46,9 +45,10 @@ from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "JetStream")
 
 FLOW: Final = 100
 """Messages per answer that the client asks for (ADR-50); the server may lower it."""
@@ -442,6 +442,3 @@ class FastBatch(Generic[V]):
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)
-
-
-hints.given(FastBatch)

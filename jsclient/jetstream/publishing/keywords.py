@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypedDict
 
-from jsclient import hints
 from jsclient.durations import Timeout
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import PublishOptions
@@ -144,6 +143,3 @@ class FastBatchDict(TypedDict, total=False):
     flow: int
     max_outstanding: int
     timeout: Timeout
-
-
-hints.given(JetStreamDict)

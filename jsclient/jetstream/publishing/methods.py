@@ -7,13 +7,11 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from jsclient import hints
 from jsclient.codecs import Codec, payload_of
 from jsclient.connection import Connection, engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, resolve
 from jsclient.errors import ConfigError, NotStored
-from jsclient.hints import Unpack
 from jsclient.instruments import sending, sending_later
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
@@ -44,11 +42,11 @@ from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
     from jsclient.jetstream.publishing.fast_batch import FastBatch
-
-hints.wanted(globals(), "AtomicBatch", "FastBatch")
 
 
 class Publishing(Generic[V]):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypedDict
 from typing import TypeVar as _TypeVar
 
-from jsclient import checks, declared, hints
+from jsclient import checks, declared
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge, brief
 from jsclient.jetstream.api import headers as names
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     V = TypeVar("V", contravariant=True, default=NoReturn)
 else:
     V = _TypeVar("V", contravariant=True)
-hints.wanted(globals(), "Schedule")
 HeadersLike = Mapping[str, str | Iterable[str]] | Headers
 
 MAX_HEADERS: Final = 65_535

@@ -13,7 +13,6 @@ from typing import Literal
 
 import attrs
 
-from jsclient import hints
 from jsclient.durations import NANOSECONDS, to_ns
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import headers as names
@@ -117,6 +116,3 @@ class Schedule:
         if self.time_zone is not None:
             out.append((names.SCHEDULE_TIME_ZONE, self.time_zone))
         return out
-
-
-hints.given(Schedule)
