@@ -7,7 +7,7 @@ forked child every use of an engine raises ForkedConnection.
 
 from jsclient._connection.engine import Engine
 from jsclient._connection.mailbox import Mailbox
-from jsclient._connection.sender import Unkept, UnkeptLarge
+from jsclient._connection.sender import LargeLinkFrame, LinkFrame
 from jsclient._connection.sinks import Inbox, MessageSink, ReplySink
 from jsclient._connection.takers import SLICE, Taker, Takers, wait_for
 
@@ -20,7 +20,7 @@ __all__ = [
     "ReplySink",
     "Taker",
     "Takers",
-    "Unkept",
-    "UnkeptLarge",
+    "LinkFrame",
+    "LargeLinkFrame",
     "wait_for",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, protocol, waiting
 from jsclient._connection.link import discard
-from jsclient._connection.sender import Unkept
+from jsclient._connection.sender import LinkFrame
 from jsclient._connection.sinks import ReplySink, SinkSubscription
 from jsclient.durations import Deadline
 from jsclient.states import ConnectionState
@@ -76,7 +76,7 @@ def _drain(session: Session) -> bool:
             return False
     ended = [sub.sid for sub in subscribed if not (isinstance(sub, SinkSubscription) and sub.sink in sinks)]
     if ended:
-        outbox.frames.append(Unkept(b"".join(map(protocol.unsub, ended))))
+        outbox.frames.append(LinkFrame(b"".join(map(protocol.unsub, ended))))
     ticket: waiting.Ticket[Any] = waiting.Ticket()
     session.pings.send(ticket, closing=True)
     session.recall_reader()

@@ -12,7 +12,7 @@ Both are bounded. A caller that finds a megabyte queued waits for room, within i
 that nothing of its message was sent. A caller that gives up can withdraw its frame if no byte of it is out.
 
 If the link is lost, plain `bytes` frames (core publishes, acks) that the kernel has not accepted stay for the next
-link. `Unkept` frames do not: their owners re-issue them or fail them.
+link. `LinkFrame`s do not: their owners re-issue them or fail them.
 
 Signal handlers have this contract, which the site's page on threads has for users. On top of a write of the same thread
 a handler may post, and the code beneath sends the frame. It cannot wait there, because no other thread can write
@@ -31,7 +31,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._connection.sender import BULK, UNKEPT, Sender, Unkept
+from jsclient._connection.sender import BULK, LINK_FRAMES, LinkFrame, Sender
 from jsclient.durations import FOREVER, Deadline
 from jsclient.protocol.frames import Frame
 from jsclient.waiting import GIL
@@ -134,7 +134,7 @@ class Outbox:
     def post(self, frame: Frame, limit: int = COALESCE) -> None:
         """Queue a frame. It leaves with others, or immediately when `limit` bytes are queued.
 
-        Raises BufferFull, ConnectionLost (Unkept while offline) or the reason why the connection is closed. In each
+        Raises BufferFull, ConnectionLost (LinkFrame while offline) or the reason why the connection is closed. In each
         case nothing of the frame is sent.
         """
         if self.offline:
@@ -470,7 +470,7 @@ class Outbox:
         if self.offline:
             if self.closed is not None:
                 raise self.closed()
-            if isinstance(frame, UNKEPT):
+            if isinstance(frame, LINK_FRAMES):
                 raise errors.ConnectionLost("not connected at the moment", sent=False)
             if self._offline_bytes + cost > self._limit:
                 return False
@@ -487,11 +487,11 @@ class Outbox:
         The server would end the link at a message that it does not accept. Such frames are discarded and returned.
         """
         with self._account:
-            # An Unkept frame that slipped in while the old link went down no longer has an owner. Another one may slip
+            # A LinkFrame that slipped in while the old link went down no longer has an owner. Another one may slip
             # in right now, without a lock. So the queue is emptied and refilled, never iterated.
-            kept = [frame for frame in self._take_all() if not isinstance(frame, UNKEPT)]
+            kept = [frame for frame in self._take_all() if not isinstance(frame, LINK_FRAMES)]
             refused = [frame for frame in kept if not takes(frame)]
-            queue: list[Frame] = [*map(Unkept, first), *filter(takes, kept)]
+            queue: list[Frame] = [*map(LinkFrame, first), *filter(takes, kept)]
             self.frames.extendleft(reversed(queue))
             self.size = sum(map(len, queue))
             self._offline_bytes = 0
@@ -517,11 +517,11 @@ class Outbox:
                 sender = self._take_sender()
                 untouched = sender.untouched() if sender is not None and settled else []
                 pending = [*untouched, *self._take_all()]
-                kept = [frame for frame in pending if not isinstance(frame, UNKEPT)]
+                kept = [frame for frame in pending if not isinstance(frame, LINK_FRAMES)]
                 self.frames.extendleft(reversed(kept))
                 self._offline_bytes = sum(map(len, kept)) + FRAME_OVERHEAD * len(kept)
                 self.size = sum(map(len, kept))
-                return [frame for frame in pending if isinstance(frame, UNKEPT)]
+                return [frame for frame in pending if isinstance(frame, LINK_FRAMES)]
         finally:
             if settled:
                 lock.release()
@@ -562,7 +562,7 @@ class Outbox:
         self.refuse(reason)
         with self._account:
             self._take_sender()
-            return [frame for frame in self.frames.copy() if not isinstance(frame, UNKEPT)]
+            return [frame for frame in self.frames.copy() if not isinstance(frame, LINK_FRAMES)]
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: send nothing to the parent's socket. Its locks may be held forever, so replace them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from jsclient import errors, protocol, waiting
 from jsclient._connection.outbox import Outbox
-from jsclient._connection.sender import Unkept
+from jsclient._connection.sender import LinkFrame
 from jsclient.waiting import Ticket
 
 
@@ -24,7 +24,7 @@ class WhenAnswered:
         self._call()
 
 
-class Ping(Unkept):
+class Ping(LinkFrame):
     """A PING frame, and the ticket of the thread that waits for its PONG, if there is one."""
 
     ticket: Ticket[Any] | WhenAnswered | None = None

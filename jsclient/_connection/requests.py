@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import checks, errors, handlers, nuid, waiting
 from jsclient._connection.mailbox import OVERHEAD, message_size
 from jsclient._connection.reading import read_replies, read_reply
-from jsclient._connection.sender import Unkept
+from jsclient._connection.sender import LinkFrame
 from jsclient._connection.sinks import CANCEL_SLICE, ReplySink
 from jsclient._connection.wake_chain import CHAINS
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
@@ -239,7 +239,7 @@ class Requests(ReplySink):
         if may_go_on is not None:
             call.several = True
         start = self._encoder.pub_start(subject, call.reply) if start is None else with_reply(start, call.reply)
-        call.frame = Unkept(self._encoder.frame(start, payload, headers))
+        call.frame = LinkFrame(self._encoder.frame(start, payload, headers))
         try:
             message = self._answer(call, deadline, cancel, every)
             call.answered = True
@@ -310,7 +310,7 @@ class Requests(ReplySink):
                 cancel.check()
             self._prepare(deadline, cancel)
             call = ManyCall(self.prefix or self._open_inbox(), subject)
-            call.frame = Unkept(self._encoder.encode(subject, payload, call.reply, headers))
+            call.frame = LinkFrame(self._encoder.encode(subject, payload, call.reply, headers))
             count = 0
             try:
                 try:

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from jsclient.protocol.frames import Frame
 
 
-class Unkept(bytes):
+class LinkFrame(bytes):
     """A frame that must not be sent again on another link."""
 
     __slots__ = ()
 
 
-class UnkeptLarge(LargeFrame):
+class LargeLinkFrame(LargeFrame):
     """The same for a large frame."""
 
     __slots__ = ()
 
 
-UNKEPT: Final = (Unkept, UnkeptLarge)
+LINK_FRAMES: Final = (LinkFrame, LargeLinkFrame)
 
 BULK: Final = 108 * 1024
 """Bytes that are joined into one write. A publish of 1 KiB takes 0.91 µs of CPU, and 1.27 with writes of 32 KiB. From
@@ -234,7 +234,7 @@ class Sender:
             queue.size = 0
 
     def _put_back(self, batch: Batch) -> None:
-        kept = [frame for frame in batch.frames if not isinstance(frame, UNKEPT)]
+        kept = [frame for frame in batch.frames if not isinstance(frame, LINK_FRAMES)]
         self.batch = None
         self.bytes_taken -= batch.size
         self._queue.count_queued(sum(map(len, kept)))

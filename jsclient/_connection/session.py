@@ -25,7 +25,7 @@ from jsclient._connection.link import Link, discard, tick
 from jsclient._connection.outbox import HIGH_WATER_FRAMES, Outbox
 from jsclient._connection.pings import Pings
 from jsclient._connection.reading import LARGE
-from jsclient._connection.sender import Unkept
+from jsclient._connection.sender import LinkFrame
 from jsclient._connection.server_errors import ServerErr, Verdict
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
@@ -52,7 +52,7 @@ JOIN_TIMEOUT: Final = 1.0
 LEND: Final = 0.005
 """Most seconds between two chunks for the reader to lend: a caller with rare requests would only wake it twice."""
 
-PONG: Final = Unkept(protocol.PONG)
+PONG: Final = LinkFrame(protocol.PONG)
 
 MAX_PONGS: Final = 2 * HIGH_WATER_FRAMES
 """Frames that may wait before pings go unanswered: a server that pings without reading must not fill our memory."""

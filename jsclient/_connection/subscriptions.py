@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import protocol, waiting
 from jsclient._connection.mailbox import OVERHEAD, message_size
-from jsclient._connection.sender import Unkept
+from jsclient._connection.sender import LinkFrame
 from jsclient._connection.sinks import BaseSubscription
 from jsclient._transport import Transport
 from jsclient.protocol.frames import Frame
@@ -27,7 +27,7 @@ MOST_TOLD: Final = 1_024
 UNSUB: Final = b""
 
 
-class Told(Unkept):
+class Told(LinkFrame):
     """A SUB or UNSUB frame."""
 
     sid: bytes = UNSUB  # of a SUB
@@ -130,7 +130,7 @@ class Subscriptions:
 
     def _withdraw(self, subscription: BaseSubscription) -> bool:
         """Take back the SUB of a loop that subscribes and unsubscribes on a stalled link; False if it was sent."""
-        withdrawn = self._outbox.withdraw(Unkept(self._sub_frames(subscription)))
+        withdrawn = self._outbox.withdraw(LinkFrame(self._sub_frames(subscription)))
         if withdrawn:
             self._told.append(Told())  # no count is valid across it
         return withdrawn

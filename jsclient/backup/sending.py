@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from jsclient import errors
-from jsclient._connection import Unkept, UnkeptLarge
+from jsclient._connection import LargeLinkFrame, LinkFrame
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api.requests import check_error
@@ -90,7 +90,7 @@ class _Window:
         start = self._engine.pub_start(self._target, self._prefix + b"%d" % self._sent)
         # Never on another link: its server does not know this restore.
         large = len(piece) >= LARGE_PAYLOAD
-        frame: Frame = UnkeptLarge(pub_parts(start, piece)) if large else Unkept(pub(start, piece))
+        frame: Frame = LargeLinkFrame(pub_parts(start, piece)) if large else LinkFrame(pub(start, piece))
         self._engine.post_now(frame, Deadline(self._deadline.at_most(STEP_TIMEOUT)))
         self._sent += 1
         self.sizes.append(len(piece))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.durations import Deadline
 from jsclient.errors import BatchTooLarge, BufferFull, ConnectionLost
 from jsclient.exactly.row_publisher import Row, check_row, header_block
@@ -65,7 +65,7 @@ class AtomicRows(AtomicBatch[Any]):
     def _send_block(self, block: list[bytes]) -> None:
         closed, self._closed = self._closed, "has failed"
         try:
-            self._engine.post_now(Unkept(b"".join(block)))
+            self._engine.post_now(LinkFrame(b"".join(block)))
         except (ConnectionLost, BufferFull) as error:
             raise self._not_stored(error) from error
         self._closed = closed

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import (
@@ -253,7 +253,7 @@ class _Batch(FastBatch):
     def _send_block(self, block: list[bytes], number: int) -> None:
         sent, self._size = self._size, number
         try:
-            self._engine.post_now(Unkept(b"".join(block)))
+            self._engine.post_now(LinkFrame(b"".join(block)))
         except (ConnectionLost, BufferFull) as error:
             nothing = isinstance(error, BufferFull) or not error.sent
             if nothing and self.acked >= sent:

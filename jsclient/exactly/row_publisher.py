@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import waiting
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.errors import BufferFull, ConnectionLost, PayloadTooLarge
 from jsclient.jetstream.publishing.in_flight import InFlight, Window
@@ -207,7 +207,7 @@ class RowPublisher:
         if not self._recovery.calm and self._recovery.admit(*self._entries(block)):
             return
         try:
-            self._engine.post_now(Unkept(b"".join(block)))
+            self._engine.post_now(LinkFrame(b"".join(block)))
         except (ConnectionLost, BufferFull):
             self._recovery.hold(*self._entries(block))
 
@@ -220,7 +220,7 @@ class RowPublisher:
 
     def frame(self, entry: FrameEntry) -> bytes:
         """The frame of a row that will be sent again."""
-        return Unkept(entry.frame)
+        return LinkFrame(entry.frame)
 
     def acked(self, acks: list[PubAck]) -> None:
         """Count a chunk of acks."""

@@ -21,7 +21,7 @@ from jsclient._connection.outbox import (
     HIGH_WATER,
     Outbox,
 )
-from jsclient._connection.sender import Unkept, UnkeptLarge
+from jsclient._connection.sender import LargeLinkFrame, LinkFrame
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
@@ -167,7 +167,7 @@ def test_memory_stays_within_the_limit() -> None:
 
 def test_frames_that_are_not_kept_are_refused_offline() -> None:
     with pytest.raises(errors.ConnectionLost, match="Nothing of it was sent"):
-        Rig().outbox.post(Unkept(b"request"))
+        Rig().outbox.post(LinkFrame(b"request"))
 
 
 def test_a_publisher_may_wait_for_room() -> None:
@@ -225,7 +225,7 @@ def test_a_closed_outbox_stays_closed_when_a_link_comes_late() -> None:
 def test_close_counts_what_is_thrown_away() -> None:
     rig = Rig()
     rig.online(Wire())
-    rig.outbox.frames.extend([b"1", Unkept(b"2"), b"3"])
+    rig.outbox.frames.extend([b"1", LinkFrame(b"2"), b"3"])
     assert len(rig.outbox.close(lambda: errors.ConnectionClosed("over"))) == 2
 
 
@@ -243,7 +243,7 @@ def test_refuse_takes_nothing_new_and_sends_the_rest() -> None:
 def test_link_loss_keeps_whole_publishes_and_returns_the_others() -> None:
     rig = Rig()
     wire = rig.online(Wire(room=5))
-    for frame in (b"aaa;", b"bbb;", Unkept(b"req;"), b"ccc;"):
+    for frame in (b"aaa;", b"bbb;", LinkFrame(b"req;"), b"ccc;"):
         rig.outbox.post(frame)
     assert not rig.outbox.drain(AT_ONCE)
     rig.outbox.post(b"ddd;")
@@ -262,7 +262,7 @@ def test_a_publish_that_finds_the_link_broken_goes_out_on_the_next() -> None:
     transport = TcpTransport(ours)
     rig.online(transport)
     rig.outbox.post(b"publish;")
-    rig.outbox.post_now(Unkept(b"request;"))
+    rig.outbox.post_now(LinkFrame(b"request;"))
     assert rig.broken
     assert rig.outbox.detach() == [b"request;"]
     transport.close()
@@ -275,7 +275,7 @@ def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:
     payload = bytes(LARGE_PAYLOAD)
     rig = Rig(limit=10 * LARGE_PAYLOAD)
     rig.online(Wire(room=5))
-    frames: list[Frame] = [LargeFrame((b"kept;", payload, b"!")), UnkeptLarge((b"req;", payload, b"!")), b"small;"]
+    frames: list[Frame] = [LargeFrame((b"kept;", payload, b"!")), LargeLinkFrame((b"req;", payload, b"!")), b"small;"]
     assert len(frames[0]) == LARGE_PAYLOAD + 6
     rig.outbox.post(b"first;")
     for frame in frames:
@@ -303,7 +303,7 @@ def test_a_frame_that_slips_in_during_the_switch_is_dropped_or_kept_by_its_kind(
     rig = Rig()
     rig.online(Wire())
     rig.outbox.detach()
-    rig.outbox.frames.extend([b"late;", Unkept(b"request;")])  # posted by a thread that saw us online
+    rig.outbox.frames.extend([b"late;", LinkFrame(b"request;")])  # posted by a thread that saw us online
     wire = rig.online(Wire())
     rig.outbox.flush()
     assert bytes(wire.taken) == b"late;"
@@ -445,8 +445,8 @@ def test_a_signal_handler_cannot_wait_inside_our_own_write() -> None:
     rig = Rig()
     wire = rig.online(Wire())
     calls: list[Callable[[], object]] = [
-        lambda: rig.outbox.post_now(Unkept(b"request")),
-        lambda: rig.outbox.post_at_once(Unkept(b"pull")),
+        lambda: rig.outbox.post_now(LinkFrame(b"request")),
+        lambda: rig.outbox.post_at_once(LinkFrame(b"pull")),
         rig.outbox.flush,
         rig.outbox.check_wait,
     ]

@@ -24,7 +24,7 @@ from tests.sockets import ProxySocket
 from jsclient import errors
 from jsclient._connection import outbox, sender
 from jsclient._connection.outbox import Outbox
-from jsclient._connection.sender import AT_A_TIME, BULK, Batch, Unkept
+from jsclient._connection.sender import AT_A_TIME, BULK, Batch, LinkFrame
 from jsclient._transport import stream, tcp
 from jsclient._transport.stream import Buffer
 from jsclient._transport.tcp import TcpTransport
@@ -180,7 +180,7 @@ def raises(error: type[BaseException]) -> Callable[[Line], None]:
     def handler(_: Line) -> None:
         if error is errors.ConnectionLost:
             other = Outbox(kick=lambda: None, broken=lambda *_: None, limit=1)
-            other.post(Unkept(b"an OSError, from code of ours, of another connection"))
+            other.post(LinkFrame(b"an OSError, from code of ours, of another connection"))
         raise error("a handler's own")
 
     return handler
@@ -229,7 +229,7 @@ def test_a_handler_that_waits_is_refused_on_top_of_a_write_and_served_elsewhere(
     def handler(line: Line) -> None:
         nonlocal refused, served
         try:
-            line.outbox.post_now(Unkept(b"<handler>"))
+            line.outbox.post_now(LinkFrame(b"<handler>"))
         except errors.Reentered:
             refused += 1
             return
@@ -431,10 +431,10 @@ def test_a_full_queue_makes_callers_wait_within_their_time() -> None:
             accepted += 1
     with pytest.raises(errors.BufferFull):
         while True:
-            line.outbox.post_now(Unkept(b"x" * 5000 + b";"), deadline=Deadline(0.05))
+            line.outbox.post_now(LinkFrame(b"x" * 5000 + b";"), deadline=Deadline(0.05))
             accepted += 1
     with pytest.raises(errors.BufferFull):
-        line.outbox.post_now(Unkept(b"request;"), deadline=Deadline(0.05))
+        line.outbox.post_now(LinkFrame(b"request;"), deadline=Deadline(0.05))
     got = line.finish()
     assert got.count(b";") == accepted
     assert b"request" not in got
@@ -444,7 +444,7 @@ def test_a_full_queue_makes_callers_wait_within_their_time() -> None:
 def test_an_unsent_frame_can_be_withdrawn() -> None:
     line = Line()
     line.outbox.post_now(b"x" * 10_000_000)
-    line.outbox.post_now(request := Unkept(b"request;"))
+    line.outbox.post_now(request := LinkFrame(b"request;"))
     assert line.outbox.withdraw(request)
     assert not line.outbox.withdraw(request)
     assert b"request" not in line.finish()

@@ -15,7 +15,7 @@ from jsclient import Connection, ConnectOptions, errors, waiting
 from jsclient._connection import pings
 from jsclient._connection import requests as requesting
 from jsclient._connection import subscriptions as table
-from jsclient._connection.sender import Unkept
+from jsclient._connection.sender import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.jetstream.publishing import in_flight
 from jsclient.subscription import Subscription
@@ -294,4 +294,4 @@ def test_nothing_waits_on_the_reader_thread(monkeypatch: pytest.MonkeyPatch) -> 
     assert not waiting.on_reader()
     with pytest.raises(queue.Empty):
         waiting.get(waiting.Ticket(), 0.02)
-    assert not any(isinstance(frame, Unkept) and b"PUB" in bytes(frame) for frame in engine_of(rig.nc).outbox.frames)
+    assert not any(isinstance(frame, LinkFrame) and b"PUB" in bytes(frame) for frame in engine_of(rig.nc).outbox.frames)

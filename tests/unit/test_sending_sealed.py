@@ -18,7 +18,7 @@ from tests.unit import test_outbox_sending as plain
 from jsclient import errors, waiting
 from jsclient._connection import outbox, sender
 from jsclient._connection.outbox import Outbox
-from jsclient._connection.sender import Unkept
+from jsclient._connection.sender import LinkFrame
 from jsclient._transport import sealing, stream, tcp, tls, ws
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls
@@ -212,7 +212,7 @@ def test_a_handler_may_post_and_is_refused_where_it_would_wait(kind: str, certs:
         nonlocal refused, served
         line.outbox.post(b"<posted>")
         try:
-            line.outbox.post_now(Unkept(b"<waits>"))
+            line.outbox.post_now(LinkFrame(b"<waits>"))
             served += 1
         except errors.Reentered:
             refused += 1
@@ -288,7 +288,7 @@ def test_a_handler_within_the_encryption_is_refused_and_the_reader_goes_on(kind:
     def handler() -> None:
         line.outbox.post(b"<handler>")
         with pytest.raises(errors.Reentered):
-            line.outbox.post_now(Unkept(b"<waits>"))
+            line.outbox.post_now(LinkFrame(b"<waits>"))
 
     encrypting(line, handler)
     line.outbox.frames.extend(SCENE[:-1])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from jsclient import errors, protocol, waiting
-from jsclient._connection import MessageSink, Unkept
+from jsclient._connection import LinkFrame, MessageSink
 from jsclient.connection import engine_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base
@@ -98,7 +98,9 @@ class BatchGets:
     def ask(self, request: dict[str, Any]) -> None:
         """Ask for a batch; the rest of the answer before is not wanted any more."""
         reply = f"{self._inbox}.{new_token().decode()}"
-        self._engine.post_at_once(Unkept(self._engine.encode(self._subject, model_base.encode(request), reply=reply)))
+        self._engine.post_at_once(
+            LinkFrame(self._engine.encode(self._subject, model_base.encode(request), reply=reply))
+        )
         self._reply, self._previous = reply.encode(), 0
 
     def next(self, silence: float) -> Answered:

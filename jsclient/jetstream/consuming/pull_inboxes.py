@@ -21,7 +21,7 @@ from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
@@ -193,7 +193,7 @@ class PullInbox:
             # Without a link there is nothing to return either. If a link takes nothing more, close() must go on without
             # waiting for room.
             with suppress(errors.JsClientError):
-                frame = Unkept(engine_of(connection).encode(subject, b"", connection.new_inbox().encode()))
+                frame = LinkFrame(engine_of(connection).encode(subject, b"", connection.new_inbox().encode()))
                 engine_of(connection).post_now(frame, Deadline(0))
 
     def leftovers(self) -> list[Msg]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from jsclient import errors
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.consuming.credit import FIRST_DELAY, Credit
@@ -140,7 +140,7 @@ class Pump(Generic[C]):
             self._watchdog.restart(now)
             frame = self._frame(number, *need)
         try:
-            self._engine.post_at_once(Unkept(frame))  # now or never: a lost link takes it along
+            self._engine.post_at_once(LinkFrame(frame))  # now or never: a lost link takes it along
         except errors.ConnectionLost as error:
             with self.lock:
                 self.unsent = error

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import declared, handlers, waiting
-from jsclient._connection import Unkept, UnkeptLarge
+from jsclient._connection import LargeLinkFrame, LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
@@ -217,17 +217,17 @@ class AsyncPublisher:
         if block is None:
             size = len(payload)
             if size < LARGE_PAYLOAD:
-                frame: Frame = Unkept(b"".join((start, token, pub_end(size), payload, b"\r\n")))
+                frame: Frame = LinkFrame(b"".join((start, token, pub_end(size), payload, b"\r\n")))
             else:
-                frame = UnkeptLarge(pub_parts(start + token, payload))
+                frame = LargeLinkFrame(pub_parts(start + token, payload))
         else:
             if not self._engine.takes_headers:
                 self._engine.check_headers()
             size = len(payload) + len(block)
             if size < LARGE_PAYLOAD:
-                frame = Unkept(hpub(start + token, block, payload))
+                frame = LinkFrame(hpub(start + token, block, payload))
             else:
-                frame = UnkeptLarge(hpub_parts(start + token, block, payload))
+                frame = LargeLinkFrame(hpub_parts(start + token, block, payload))
         if size > in_flight.small:
             self._admit_large(token, payload, size)
         elif len(futures) >= window.limit:
@@ -276,7 +276,7 @@ class AsyncPublisher:
     def frame(self, future: PublishFuture) -> Frame:
         """The frame of a message that will be sent again."""
         reply = self.in_flight.inbox_start + future._token
-        return Unkept(self._engine.encode(future.subject, future.payload, reply, future._block))
+        return LinkFrame(self._engine.encode(future.subject, future.payload, reply, future._block))
 
     def acked(self, futures: list[PublishFuture]) -> None:
         """These messages were acknowledged."""

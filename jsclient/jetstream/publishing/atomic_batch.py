@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 import msgspec
 
 from jsclient import declared, nuid
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
@@ -268,7 +268,7 @@ class AtomicBatch(Generic[V]):
             raise self._not_stored(error) from error
 
     def _post(self, subject: str, payload: Payload, block: bytes, deadline: Deadline | None) -> None:
-        frame = Unkept(self._engine.encode(subject, payload, b"", block))
+        frame = LinkFrame(self._engine.encode(subject, payload, b"", block))
         try:
             if deadline is None:
                 self._engine.post(frame)

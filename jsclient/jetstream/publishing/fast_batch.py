@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 import msgspec
 
 from jsclient import checks, declared, nuid
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
@@ -195,7 +195,7 @@ class FastBatch(Generic[V]):
         else:
             # This is `_frame` and `_send` in line, because a message then costs 2.8 µs of CPU instead of 7.
             try:
-                frame = Unkept(self._encode(subject, data, b"%b%d.1.$FI" % (self._start, number), block))
+                frame = LinkFrame(self._encode(subject, data, b"%b%d.1.$FI" % (self._start, number), block))
                 if deadline is None:
                     self._post(frame)
                 else:
@@ -273,7 +273,7 @@ class FastBatch(Generic[V]):
 
     def _frame(self, subject: str, payload: Payload, block: bytes | None, number: int, operation: int) -> bytes:
         reply = b"%b%d.%d.$FI" % (self._start, number, operation)
-        return Unkept(self._engine.encode(subject, payload, reply, block))
+        return LinkFrame(self._engine.encode(subject, payload, reply, block))
 
     def _send(self, frame: bytes, deadline: Deadline, number: int = 0) -> None:
         """Send a frame. `number` is the number of the message in it, or 0 without a message."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient import waiting
-from jsclient._connection import Unkept
+from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
 from jsclient.jetstream.api.models import PubAck
@@ -66,7 +66,7 @@ class Questions:
     def _post(self, token: bytes, subject: str, body: bytes) -> None:
         try:
             reply = self._owner.inbox_start + token
-            self._engine.post(Unkept(self._engine.encode(subject, body, reply)))
+            self._engine.post(LinkFrame(self._engine.encode(subject, body, reply)))
         except JsClientError:
             self._then.pop(token, None)  # the link is gone
 
