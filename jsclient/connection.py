@@ -326,7 +326,7 @@ class Connection:
         core.max_messages = max_messages
         subscription = Subscription(self, core, callback, thread == "own")
         table.add(core)
-        engine.takers.enter(core)
+        engine.drainables.enter(core)
         return subscription
 
     @arguments

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient._connection import Takers
+from jsclient._connection import Drainables
 from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
@@ -52,7 +52,7 @@ class FakeConnection:
         self.is_connected = True
         self.closed: BaseException | None = None
         self.callbacks: list[tuple[Any, ...]] = []
-        self.takers = Takers()
+        self.drainables = Drainables()
         self.round_trip = 0.0
         self._engine = self
         self.post_now: Callable[[bytes], None] = self.post

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from jsclient import errors
-from jsclient._connection import Mailbox, Takers
+from jsclient._connection import Drainables, Mailbox
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.message import Msg
@@ -80,7 +80,7 @@ class Connection:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.takers = Takers()
+        self.drainables = Drainables()
         self.inboxes: dict[bytes, Inbox] = {}
         self.sinks: dict[str, Any] = {}
         self.published: list[str] = []

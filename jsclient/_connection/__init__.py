@@ -5,11 +5,11 @@ an engine from `jsclient.connection.engine_of`. import-linter checks that they i
 forked child every use of an engine raises ForkedConnection.
 """
 
+from jsclient._connection.drainable import SLICE, Drainable, Drainables, wait_for
 from jsclient._connection.engine import Engine
 from jsclient._connection.mailbox import Mailbox
 from jsclient._connection.sender import LargeLinkFrame, LinkFrame
 from jsclient._connection.sinks import Inbox, MessageSink, ReplySink
-from jsclient._connection.takers import SLICE, Taker, Takers, wait_for
 
 __all__ = [
     "SLICE",
@@ -18,8 +18,8 @@ __all__ = [
     "Mailbox",
     "MessageSink",
     "ReplySink",
-    "Taker",
-    "Takers",
+    "Drainable",
+    "Drainables",
     "LinkFrame",
     "LargeLinkFrame",
     "wait_for",

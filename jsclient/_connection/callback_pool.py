@@ -37,8 +37,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
+from jsclient._connection.drainable import SLICE as DRAIN_SLICE
 from jsclient._connection.mailbox import Mailbox
-from jsclient._connection.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
 from jsclient.threads import Thread
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from jsclient import errors, instruments, nuid, waiting
 from jsclient._connection.callback_pool import CallbackPool, OrderedCallback
 from jsclient._connection.callbacks import EventsThread
+from jsclient._connection.drainable import Drainables
 from jsclient._connection.encoding import Encoder
 from jsclient._connection.events import ConnectionEvent, Events, guarded
 from jsclient._connection.figures import Health, LinkInfo, Statistics
@@ -36,7 +37,6 @@ from jsclient._connection.session import Session
 from jsclient._connection.shutdown import Shutdown
 from jsclient._connection.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
 from jsclient._connection.subscriptions import Subscriptions
-from jsclient._connection.takers import Takers
 from jsclient._connection.wake_chain import WakeChain
 from jsclient.durations import Deadline
 from jsclient.instruments import Instrumentation
@@ -79,7 +79,7 @@ class Engine:
         self.clock: Flusher = Flusher(f"jsclient-flush-{self.number}")
         self.events_thread: EventsThread = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
         self.events: Events = Events(self, self.events_thread)
-        self.takers: Takers = Takers()
+        self.drainables: Drainables = Drainables()
         self.callback_pool: CallbackPool = CallbackPool(self)
         self.outbox: Outbox = Outbox(
             kick=self.clock.kick,
@@ -94,7 +94,7 @@ class Engine:
         self.wake_chain: WakeChain = WakeChain(self.outbox, self.clock.kick)
         self.clock.wake_chain = self.wake_chain
         self._answers = 0  # answers to requests, as of the reader's last look
-        self.woke_taker: bool = False  # the reader woke a taker with the chunk it has just delivered
+        self.woke_taker: bool = False  # the reader woke a thread with the chunk it has just delivered
         self.encoder: Encoder = Encoder(lambda: self.connected_url)
         # Calls made for every message: an attribute here saves a call in between.
         self.encode: Callable[..., bytes] = self.encoder.encode
@@ -236,7 +236,7 @@ class Engine:
     def callbacks_at_work(self) -> list[OrderedCallback]:
         """The callbacks that have not handled all their messages yet. They include callbacks of ended subscriptions,
         which the table no longer has."""
-        found = (getattr(taker, "ordered_callback", None) for taker in self.takers.all())
+        found = (getattr(drainable, "ordered_callback", None) for drainable in self.drainables.all())
         return [callback for callback in found if callback is not None and not callback.is_idle]
 
     def remove_subscription(

@@ -58,8 +58,8 @@ def _after_fork_in_child() -> None:
     # The locks of `waiting` are free by now. Take no others: a thread that held one does not exist in this process.
     for live in live_engines():
         link = live.session.link
-        # Takers, too: a subscription that has received everything is no longer in the table, but still holds messages.
-        for sink in [*live.subscriptions.sinks.values(), *live.takers.all()]:
+        # Drainables, too: a subscription that has received everything has left the table, but still holds messages.
+        for sink in [*live.subscriptions.sinks.values(), *live.drainables.all()]:
             mailbox = getattr(sink, "mailbox", None)
             if isinstance(mailbox, Mailbox):
                 mailbox.forked(_forked_error())

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import errors, waiting
 from jsclient._connection.connecting import NO_THREAD_PAUSE
+from jsclient._connection.drainable import Drainable
 from jsclient._connection.events import ConnectionEvent, guarded
 from jsclient._connection.link import Link
 from jsclient._connection.session import CLOSE_FLUSH, JOIN_TIMEOUT
-from jsclient._connection.takers import Taker
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.threads import Thread
@@ -98,8 +98,8 @@ class Shutdown:
         """End all waits for a reply, a message or room in a window; no handler starts any more."""
         engine = self._engine
         engine.requests.fail(self.closed_error)
-        for taker in engine.takers.all():
-            guarded(taker.end, self.closed_error())
+        for drainable in engine.drainables.all():
+            guarded(drainable.end, self.closed_error())
         for subscription in list(engine.subscriptions.sinks.values()):
             guarded(subscription.end, self.closed_error())
         engine.events.link_event(LinkEvent.CLOSED)
@@ -108,10 +108,10 @@ class Shutdown:
         """The last frames to send: they return unhandled messages to the server, which delivers them elsewhere."""
         engine = self._engine
         frames: list[bytes] = []
-        for taker in engine.takers.all():
-            guarded(lambda taker: frames.extend(taker.hand_back()), taker)
-        engine.takers.wait_for_calls()
-        return [*frames, *engine.takers.left]
+        for drainable in engine.drainables.all():
+            guarded(lambda drainable: frames.extend(drainable.hand_back()), drainable)
+        engine.drainables.wait_for_calls()
+        return [*frames, *engine.drainables.left]
 
     def _finish_close(self, link: Link | None) -> None:
         engine = self._engine
@@ -159,7 +159,7 @@ class Shutdown:
         """See `Connection.drain`. Runs on another thread if the caller does not wait, or would wait for itself."""
         engine = self._engine
         seconds = resolve(timeout, engine.options.drain_timeout)
-        if wait and not engine.takers.run_here() and not engine.outbox.lock._is_owned():
+        if wait and not engine.drainables.run_here() and not engine.outbox.lock._is_owned():
             self._drain(seconds)
         elif not self._drain_asked and not engine.closed:
             self._drain_asked = True
@@ -223,27 +223,28 @@ class Shutdown:
     def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
         """Stop receiving, let the application finish, stop publishing, and make sure that everything arrives."""
         engine = self._engine
-        takers = [taker for taker in engine.takers.all() if not taker.publishes]
-        for taker in takers:
-            taker.begin_drain()
+        drainables = [drainable for drainable in engine.drainables.all() if not drainable.publishes]
+        for drainable in drainables:
+            drainable.begin_drain()
         # Without a link nothing is on its way, and a new link starts without these subscriptions.
-        late = self._flush_draining(deadline.remaining()) if takers and engine.is_connected else None
-        for taker in takers:
-            taker.all_received()
-        problem = self._finish(takers, deadline)
+        late = self._flush_draining(deadline.remaining()) if drainables and engine.is_connected else None
+        for drainable in drainables:
+            drainable.all_received()
+        problem = self._finish(drainables, deadline)
         engine.session.drain_publishes()
         # Listed only now: a handler that ran until here may have been the first to publish.
-        problem = self._finish([taker for taker in engine.takers.all() if taker.publishes], deadline) or problem
+        publishing = [drainable for drainable in engine.drainables.all() if drainable.publishes]
+        problem = self._finish(publishing, deadline) or problem
         if not engine.is_connected and not engine.closed and not engine.outbox.keeps():
             return problem  # no kept frame needs a new link
         unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
         return problem or unsent
 
-    def _finish(self, takers: list[Taker], deadline: Deadline) -> errors.DrainTimeout | None:
+    def _finish(self, drainables: list[Drainable], deadline: Deadline) -> errors.DrainTimeout | None:
         problem: errors.DrainTimeout | None = None
-        for taker in takers:
+        for drainable in drainables:
             try:
-                taker.finish_drain(deadline)
+                drainable.finish_drain(deadline)
             except errors.DrainTimeout as error:
                 problem = problem or error
         return problem

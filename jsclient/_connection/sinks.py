@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks, errors, protocol, waiting
 from jsclient._connection.callback_pool import CallbackPool, OrderedCallback
+from jsclient._connection.drainable import Drainable
 from jsclient._connection.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient._connection.reading import read_messages
-from jsclient._connection.takers import Taker
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.instruments import taking
@@ -92,7 +92,7 @@ class BaseSubscription:
         self.mailbox.close(reason)
 
 
-class AppSubscription(BaseSubscription, Taker):
+class AppSubscription(BaseSubscription, Drainable):
     """A subscription of the application, as its connection holds it: the sink of its messages.
 
     The user's Subscription refers to this object. This object refers back only if there is a callback. Otherwise the

@@ -89,7 +89,7 @@ class Member(Core):
     def _start(self) -> None:
         threads = [worker.thread for worker in self.workers if worker.thread is not None]
         try:
-            self.engine.takers.enter(self)
+            self.engine.drainables.enter(self)
             self.engine.check_takes()
             self._membership.start()
             self._progress.start()
@@ -393,7 +393,7 @@ class Member(Core):
             finished = self.ended.wait(deadline.remaining()) and not running
         return self.report(finished, running, 0)
 
-    # --- the end of the connection: see Taker ---------------------------------------------------------------
+    # --- the end of the connection: see Drainable ---------------------------------------------------------------
 
     def begin_drain(self) -> None:
         self.stop(wait=False)

@@ -76,7 +76,7 @@ class Term:
         self._thread = Thread(f"jsclient-group-{pool.member}-take", self._take)
 
     def start(self) -> None:
-        self.pool.engine.takers.enter(self.pool, instead_of=self._messages)
+        self.pool.engine.drainables.enter(self.pool, instead_of=self._messages)
         try:
             start_all([self._thread], f"the member {self.pool.member!r}")
         except errors.NoThread as error:
@@ -288,7 +288,7 @@ class Term:
             pause.wait(0.02)
 
     def messages_do(self, step: str, *arguments: Any) -> Any:
-        """For the end of the connection: see Taker."""
+        """For the end of the connection: see Drainable."""
         return getattr(self._messages, step)(*arguments)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from jsclient import handlers, waiting
-from jsclient._connection import SLICE, Taker
+from jsclient._connection import SLICE, Drainable
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout
 from jsclient.errors import (
@@ -67,7 +67,7 @@ class EndpointDict(TypedDict, total=False):
     timeout: Timeout
 
 
-class Endpoint(Taker):
+class Endpoint(Drainable):
     """One endpoint of a service, from `add_endpoint`. `stats()` returns its counters.
 
     `error` is the error that ended it while the service continues: PermissionViolation if the server rejects its
@@ -154,7 +154,7 @@ class Endpoint(Taker):
         label = f"jsclient-worker-{self._service.config.name}-{self.name}"
         self._threads = [Thread(f"{label}-{number}", self._work) for number in range(workers)]
         try:
-            engine_of(self._service.nc).takers.enter(self)
+            engine_of(self._service.nc).drainables.enter(self)
             start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")
             self._check_accepted(timeout)
         except BaseException:
@@ -274,7 +274,7 @@ class Endpoint(Taker):
             if thread is not threading.current_thread():
                 thread.join(deadline.remaining())
 
-    # --- the end of the connection: see Taker -------------------------------------------------------------
+    # --- the end of the connection: see Drainable -------------------------------------------------------------
 
     def finish_drain(self, deadline: Deadline) -> None:
         """Wait for the last handlers. The subscription has already been drained."""

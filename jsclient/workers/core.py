@@ -81,7 +81,7 @@ class PoolCore(Core):
             worker.thread = Thread(name, self._guard, work, worker)
         threads = [worker.thread for worker in self.workers if worker.thread is not None]
         try:
-            self.engine.takers.enter(self, instead_of=self.messages)
+            self.engine.drainables.enter(self, instead_of=self.messages)
             self.engine.check_takes()
             if self.options.in_progress:
                 self._progress.start()
@@ -373,7 +373,7 @@ class PoolCore(Core):
         if not self.connection.closed:
             self.engine.flush_outbox()
 
-    # --- the end of the connection: see Taker -----------------------------------------------------------
+    # --- the end of the connection: see Drainable -----------------------------------------------------------
 
     def begin_drain(self) -> None:
         self.stopping = True

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors, waiting
-from jsclient._connection import Taker, wait_for
+from jsclient._connection import Drainable, wait_for
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jsclient.workers.progress import Held
 
 
-class Core(Taker, abc.ABC):
+class Core(Drainable, abc.ABC):
     """Threads with handlers, and their end. `title` names the pool in logs."""
 
     def __init__(

@@ -236,7 +236,7 @@ def test_an_interruption_before_it_has_begun() -> None:
             raise KeyboardInterrupt
 
     connection = Answering("404 No Messages")
-    connection.takers.calls = Struck()  # type: ignore[assignment]
+    connection.drainables.calls = Struck()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         fetch(connection)
     assert connection.pulls == 0

@@ -12,12 +12,12 @@ from jsclient.durations import Deadline
 def test_it_ends_with_the_last_ack_or_says_how_many_are_missing() -> None:
     rig = Rig()
     futures = [rig.publish(), rig.publish()]
-    (taker,) = rig.nc.takers.all()
+    (drainable,) = rig.nc.drainables.all()
     first, second = rig.take()
     with pytest.raises(errors.DrainTimeout, match="^2 published messages"):
-        taker.finish_drain(Deadline(0.01))
+        drainable.finish_drain(Deadline(0.01))
     rig.ack(first)
     rig.ack(second)
-    taker.finish_drain(Deadline(0))
-    assert taker.publishes
+    drainable.finish_drain(Deadline(0))
+    assert drainable.publishes
     assert all(future.done() for future in futures)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, handlers, waiting
-from jsclient._connection import Taker, wait_for
+from jsclient._connection import Drainable, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
@@ -29,7 +29,7 @@ STOP_TIMEOUT: Final = 30.0
 """Seconds that leaving a `with` block or `drain` waits for handlers in flight."""
 
 
-class HandlerThreads(Taker):
+class HandlerThreads(Drainable):
     """The threads of a consume, and how they end: by themselves, or with their connection."""
 
     def __init__(self, messages: MessageIterator[M], handler: Callable[[M], Any], workers: int) -> None:
@@ -44,7 +44,7 @@ class HandlerThreads(Taker):
         name = f"jsclient-worker-{messages.source}"
         self._threads = [Thread(f"{name}-{i}" if workers > 1 else name, self._work) for i in range(workers)]
         try:
-            engine_of(messages.connection).takers.enter(self, instead_of=messages)
+            engine_of(messages.connection).drainables.enter(self, instead_of=messages)
             engine_of(messages.connection).check_takes()
             start_all(self._threads, f"the consume of {messages.source}")
         except BaseException:
@@ -114,7 +114,7 @@ class HandlerThreads(Taker):
                 except BaseException:  # also SystemExit: the other workers and `wait` have to learn of the end
                     log.exception("a hook of the application failed")
 
-    # --- the end of the connection: see Taker -------------------------------------------------------------
+    # --- the end of the connection: see Drainable -------------------------------------------------------------
 
     def begin_drain(self) -> None:
         self.messages.ask_no_more()

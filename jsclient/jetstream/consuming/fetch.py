@@ -190,7 +190,7 @@ class Fetch:
 
     def run(self) -> Batch:
         """Raises the error that ended it if no message was received; otherwise the error is in the batch."""
-        calls = self._engine.takers.calls
+        calls = self._engine.drainables.calls
         try:
             calls.append(get_ident())
             if self.cancel is not None:
@@ -440,7 +440,7 @@ def went_back(error: BaseException, held: list[Msg], source: PullSource) -> bool
         nak_all(held, source.nc)
         return True
     if isinstance(error, errors.ConnectionClosed) and error.reason is None and not source.ack_none:
-        engine_of(source.nc).takers.left.extend(nak_frames(held))  # the end of the connection sends them
+        engine_of(source.nc).drainables.left.extend(nak_frames(held))  # the end of the connection sends them
         return True
     return False
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from jsclient import errors, handlers, waiting
-from jsclient._connection import SLICE, Taker
+from jsclient._connection import SLICE, Drainable
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
 from jsclient.instruments import taking
@@ -75,7 +75,7 @@ class Intake(Protocol):
         """The same in a finalizer, on another thread."""
 
 
-class MessageIterator(Taker, Generic[M]):
+class MessageIterator(Drainable, Generic[M]):
     """Base of the iterators below `Messages`: their use, and their end.
 
     A subclass takes from the mailbox in `_get`. Everything that ends the iterator sets `_stopped`, and `_terminal`, the
@@ -126,7 +126,7 @@ class MessageIterator(Taker, Generic[M]):
             self.makes(JetStreamMsg)
         else:
             self.makes(values.maker(), values.decode)
-        self._engine.takers.enter(self)
+        self._engine.drainables.enter(self)
         if cancel is not None:
             cancel.enter(self._intake, partial(_cancelled, weakref.ref(self), cancel))
 
@@ -315,7 +315,7 @@ class MessageIterator(Taker, Generic[M]):
             except Exception:  # the interpreter is going down
                 pass
 
-    # --- how it ends with its connection: see Taker ------------------------------------------------------------
+    # --- how it ends with its connection: see Drainable ------------------------------------------------------------
 
     def begin_drain(self) -> None:
         if self._wants_acks:  # otherwise nothing is lost, and a running handler may still read from it

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import checks, waiting
-from jsclient._connection import ReplySink, Taker
+from jsclient._connection import Drainable, ReplySink
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import ConnectionLost, DrainTimeout, NotStored, TimedOut
@@ -153,7 +153,7 @@ class InFlight(ReplySink):
                 self._cut = len(self._inbox_start)
                 self._refusal = None
                 self._inbox = self._engine.open_sink(inbox + ".*", self)
-                self._engine.takers.enter(self._unacknowledged)
+                self._engine.drainables.enter(self._unacknowledged)
                 self._engine.add_violation_listener(self.recovery.refused_publish)
         if self.nc.is_connected:
             # One round trip, once: a refusal must show before a message depends on acks that cannot come.
@@ -468,7 +468,7 @@ class Window:
                 ticket.put(None)
 
 
-class Unacknowledged(Taker):
+class Unacknowledged(Drainable):
     """The messages of one window. The drain waits for them when every handler has ended and no one can publish."""
 
     publishes = True

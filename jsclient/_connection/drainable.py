@@ -1,8 +1,8 @@
-"""Takers consume messages, and end together with their connection.
+"""Drainables consume messages, and end together with their connection.
 
-One rule holds for all of them, whatever the reason of the end. A taker that ends withdraws its pull (or subscription)
-and starts no further handler. It returns the messages it holds to the server, and reports the reason. A Connection
-knows all its takers: `drain` lets them finish, and `close` stops them.
+One rule holds for all of them, whatever the reason of the end. A drainable that ends withdraws its pull (or
+subscription) and starts no further handler. It returns the messages it holds to the server, and reports the reason. A
+Connection knows all its drainables: `drain` lets them finish, and `close` stops them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLICE: Final = 0.05
 """Seconds between two looks at the connection while a drain waits: a handler that hangs must not hold up close()."""
 
 
-class Taker:
+class Drainable:
     """The steps of an end. A drain takes the first three, with a round trip to the server between the first two. A
     close takes the last two, with a round trip between them. Every step may come more than once, or after the end.
 
@@ -53,7 +53,7 @@ class Taker:
         return []
 
     def runs_here(self) -> bool:
-        """True if the current thread is a thread of this taker, which cannot wait for the handler that it runs."""
+        """True if the current thread is a thread of this drainable, which cannot wait for the handler that it runs."""
         return False
 
 
@@ -61,11 +61,11 @@ HAND_BACK: Final = 0.5
 """Seconds that the end of a connection waits for calls that it has interrupted. They need only microseconds."""
 
 
-class Takers:
-    """The takers of one connection, held weakly: an iterator that the program no longer holds withdraws itself."""
+class Drainables:
+    """The drainables of one connection, held weakly: an iterator that the program no longer holds withdraws itself."""
 
     def __init__(self) -> None:
-        self._known: set[weakref.ref[Taker]] = set()
+        self._known: set[weakref.ref[Drainable]] = set()
         self.left: deque[bytes] = deque()
         """Frames that return the messages of interrupted calls to the server when the connection ends."""
         self.calls: deque[int] = deque()
@@ -78,21 +78,21 @@ class Takers:
         while any(thread != me for thread in self.calls.copy()) and not deadline.expired():
             nobody.wait(HAND_BACK / 100)
 
-    def enter(self, taker: Taker, instead_of: Taker | None = None) -> None:
-        """From now on `taker` ends with the connection. It also ends `instead_of`, from which it takes."""
+    def enter(self, drainable: Drainable, instead_of: Drainable | None = None) -> None:
+        """From now on `drainable` ends with the connection. It also ends `instead_of`, from which it takes."""
         # No lock: a finalizer may remove a member anywhere, and each of these calls is one step of the interpreter.
-        self._known.add(weakref.ref(taker, self._known.discard))
+        self._known.add(weakref.ref(drainable, self._known.discard))
         if instead_of is not None:
             self._known.discard(weakref.ref(instead_of))
 
-    def all(self) -> list[Taker]:
-        """All takers; the ones with their own handlers come first."""
-        found = [taker for known in list(self._known) if (taker := known()) is not None]
-        return sorted(found, key=lambda taker: taker.application_driven)
+    def all(self) -> list[Drainable]:
+        """All drainables; the ones with their own handlers come first."""
+        found = [drainable for known in list(self._known) if (drainable := known()) is not None]
+        return sorted(found, key=lambda drainable: drainable.application_driven)
 
     def run_here(self) -> bool:
         """True if the current thread runs a handler."""
-        return any(taker.runs_here() for taker in self.all())
+        return any(drainable.runs_here() for drainable in self.all())
 
 
 def wait_for(done: waiting.Gate, deadline: Deadline, closed: Callable[[], bool]) -> bool:
