@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from jsclient.protocol import ConnectInfo, Info, InvalidInfo, ProtocolError, encode_connect, parse_version
+from jsclient.protocol.info import MAX_DEPTH, decode_info
 
 INFO_2_15 = (
     b'{"server_id":"NB","server_name":"n1","version":"2.15.1","proto":1,"git_commit":"abc","go":"go1.25",'
@@ -143,3 +144,10 @@ def test_a_list_of_urls_is_cut(key: str) -> None:
     info = Info(json.dumps({key: urls, "max_payload": 7}).encode()).decode()
     assert getattr(info, key) == urls[:2000]
     assert info.max_payload == 7
+
+
+def test_info_may_be_nested_a_hundred_levels_deep() -> None:
+    """The object of INFO itself is the first level."""
+    assert decode_info(b'{"new":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}")
+    with pytest.raises(InvalidInfo, match="nested"):
+        decode_info(b'{"new":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")

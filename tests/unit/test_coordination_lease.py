@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from jsclient import errors
 from jsclient.coordination import lease
 from jsclient.coordination.lease import Lease, LeaseLost, Terms
 from jsclient.durations import Deadline, elapsed
+from jsclient.testing import wait_until
 from jsclient.waiting import Gate
 
 TTL = 0.6
@@ -92,3 +94,59 @@ def test_a_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.Mon
     with pytest.raises(LeaseLost):
         holder.check()
     holder.release()
+
+
+class Renewing(Bucket):
+    """Renews after a while; `refused` renewals get no answer."""
+
+    def __init__(self, pause: float = 0.0, refused: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(errors.RequestTimeout("no answer"))
+        self.pause = pause
+        self.refused = refused
+        self.asked: list[float] = []
+        self.timeouts: list[float] = []
+        self.renewed = Gate()
+
+    def update(self, key: str, value: bytes, revision: int, **options: Any) -> int:
+        self.asked.append(elapsed())
+        self.timeouts.append(options["timeout"].at_most(1000.0))
+        if self.refused():
+            raise errors.RequestTimeout("no answer")
+        Gate().wait(self.pause)
+        if len(self.asked) > 1:
+            self.renewed.set()
+        return revision + 1
+
+
+def test_a_lease_is_valid_for_its_time_less_a_tenth() -> None:
+    holder = Lease(Renewing(), "key", Terms(60.0, True), None)  # type: ignore[arg-type]
+    assert holder.take(Deadline(5))
+    assert holder.remaining <= 54
+    holder.release()
+
+
+def test_a_renewed_lease_counts_from_before_the_request() -> None:
+    bucket = Renewing(pause=0.15)
+    holder = Lease(bucket, "key", Terms(1.2, True), None)  # type: ignore[arg-type]
+    assert holder.take(Deadline(5))
+    assert bucket.renewed.wait(20)  # the second request has gone out, so the first renewal counts
+    number = len(bucket.asked) - 1
+    now = elapsed()
+    assert now + holder.remaining <= bucket.asked[number] + 1.2 * 0.9 + 0.001
+    assert max(bucket.timeouts) <= 1.2 / 3
+    holder.release()
+
+
+def test_a_lease_whose_time_ran_out_is_not_renewed_any_more() -> None:
+    """Another process may have it by then: a renewal that came late would make two owners."""
+    lost: list[Lease] = []
+    bucket = Renewing()
+    holder = Lease(bucket, "key", Terms(TTL, True), lost.append)  # type: ignore[arg-type]
+    begun = elapsed()
+    bucket.refused = lambda: elapsed() < begun + TTL * 0.9
+    assert holder.take(Deadline(5))
+    begun = elapsed()
+    wait_until(lambda: lost or elapsed() > begun + 3 * TTL, 20)
+    assert lost == [holder]
+    assert not holder.valid
+    assert all(asked < begun + TTL for asked in bucket.asked)

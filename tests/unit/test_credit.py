@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jsclient.jetstream.consuming.credit import REMEMBERED, FetchCredit
+from jsclient.jetstream.consuming.credit import FIRST_DELAY, REMEMBERED, FetchCredit
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning, classify
 
 TIMEOUT = classify(408, "Request Timeout")
@@ -84,3 +84,25 @@ def test_the_bytes_of_a_pull_may_be_used_up_exactly() -> None:
     assert credit.need() == (3, 100)
     credit.opened(1, 0)
     assert credit.need() is None
+
+
+def test_the_back_off_begins_again_when_something_works() -> None:
+    credit = FetchCredit(10)
+    pauses = []
+    for _ in range(6):
+        credit.failed(100.0)
+        pauses.append(round(credit.retry_at - 100.0, 3))
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    credit.works()
+    assert credit.need(100.0) == (10, 0)
+    credit.failed(100.0)
+    assert credit.retry_at == 100.0 + FIRST_DELAY
+
+
+def test_a_pull_that_brought_its_messages_ends_the_back_off() -> None:
+    credit = FetchCredit(10)
+    credit.failed(100.0)
+    number = credit.opened(10, 0)
+    credit.count = 4
+    assert credit.ended(number, classify(409, "Batch Completed"), 0, now=100.0)
+    assert credit.retry_at == 0

@@ -5,7 +5,17 @@ import math
 
 import pytest
 
-from jsclient.durations import FOREVER, Deadline, doubled, seconds_of, to_ns, to_seconds
+from jsclient.durations import (
+    DEFAULT,
+    FOREVER,
+    Deadline,
+    Patience,
+    doubled,
+    resolve,
+    seconds_of,
+    to_ns,
+    to_seconds,
+)
 
 
 def test_seconds_become_nanoseconds_without_loss() -> None:
@@ -41,3 +51,17 @@ def test_a_prolonged_deadline_begins_with_the_first() -> None:
 def test_a_pause_that_doubles_has_an_end() -> None:
     assert [doubled(0.2, times, 1.0) for times in range(4)] == [0.2, 0.4, 0.8, 1.0]
     assert doubled(0.03, 100_000, 0.25) == 0.25, "2**1024 is no float any more"
+
+
+@pytest.mark.parametrize("timeout", [FOREVER, FOREVER * 2, dt.timedelta(seconds=FOREVER)])
+def test_a_timeout_of_decades_is_none(timeout: float | dt.timedelta) -> None:
+    assert resolve(timeout, 5.0) is None
+
+
+def test_the_default_bounds_each_step_and_a_given_timeout_the_whole_call() -> None:
+    step = Patience(DEFAULT, 0.5)
+    assert step.whole is None
+    assert step.remaining() == 0.5
+    left = Patience(60.0, 0.5).remaining()
+    assert left is not None
+    assert left > 30

@@ -219,3 +219,9 @@ def test_entries_print_and_pickle() -> None:
 )
 def test_the_common_filter_covers_all(subjects: list[str], common: str) -> None:
     assert common_filter(subjects) == common
+
+
+def test_a_bucket_name_has_at_most_250_characters() -> None:
+    assert check_bucket("b" * 250) == "b" * 250
+    with pytest.raises(errors.InvalidName, match="251 characters"):
+        check_bucket("b" * 251)

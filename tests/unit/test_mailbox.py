@@ -250,3 +250,14 @@ def test_items_past_the_limits_travel_in_order() -> None:
     assert mailbox.take().data == b"1"  # type: ignore[union-attr]
     assert mailbox.take() == "event"
     assert mailbox.pending_bytes() == 0
+
+
+def test_a_taker_that_leaves_passes_the_wake_up_on() -> None:
+    """Two items came, and the wake-up of the second one went to a thread that has left: the next in line gets it."""
+    mailbox = Mailbox()
+    _, results = blocked_takers(mailbox, 1)
+    mailbox.items.extend([message(number=1), message(number=2)])
+    first = mailbox._wait(0)
+    assert first is not None
+    assert first.data == b"1"
+    assert results.get(timeout=5).data == b"2"

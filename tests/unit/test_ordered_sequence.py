@@ -165,3 +165,12 @@ def test_a_snapshot_that_was_not_taken_whole_is_taken_again() -> None:
         DELIVER,
         DELIVER,
     ]
+
+
+def test_a_heartbeat_that_names_a_missing_message() -> None:
+    state = begun()
+    assert not state.behind(0)
+    assert state.behind(1)
+    assert state.check(reply(state, 3, 1)) is DELIVER
+    assert not state.behind(1)
+    assert state.behind(2)

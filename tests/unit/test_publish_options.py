@@ -165,3 +165,25 @@ def test_text_that_is_no_text(given: dict[str, Any]) -> None:
     block(headers={"Known-Name": "x"})
     with pytest.raises(ValueError):
         block(**given)
+
+
+def test_a_stream_takes_65_535_bytes_of_headers() -> None:
+    empty = len(block(headers={"Long": ""}) or b"")
+    assert len(block(headers={"Long": "x" * (65_535 - empty)}) or b"") == 65_535
+    with pytest.raises(errors.PayloadTooLarge, match="65536 bytes"):
+        block(headers={"Long": "x" * (65_536 - empty)})
+
+
+@pytest.mark.parametrize(
+    ("header", "level"),
+    [
+        *[(name, 1) for name in ("Nats-TTL", "Nats-Expected-Last-Subject-Sequence-Subject")],
+        *[(name, 2) for name in ("Nats-Incr", "Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-TTL")],
+        *[(name, 2) for name in ("Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit")],
+        *[(name, 4) for name in ("Nats-Schedule-Source", "Nats-Schedule-Rollup", "Nats-Schedule-Time-Zone")],
+    ],
+)
+def test_the_level_that_a_header_needs(header: str, level: int) -> None:
+    assert capabilities(level).encode(Headers({header: "1"}))
+    with pytest.raises(errors.NotSupported, match=header):
+        capabilities(level - 1).encode(Headers({header: "1"}))

@@ -64,6 +64,8 @@ def test_every_code_about_the_only_copy(published: Published) -> None:
         (ON_SUBJECT_5, None, Verdict.LISTEN),
         (ON_SUBJECT_5, 0, Verdict.LISTEN),
         (ON_SUBJECT_5, 4, Verdict.LISTEN),
+        (ON_SUBJECT_5, 5, Verdict.REFUSED),
+        (AFTER_5, 5, Verdict.LOOK),
         (ON_SUBJECT_5, 6, Verdict.REFUSED),
         (ID_ON_SUBJECT_5, 4, Verdict.LISTEN),
         (ID_ON_SUBJECT_5, 6, Verdict.LOOK),
@@ -218,3 +220,9 @@ def test_nobody_can_ask_for_a_subject_that_json_cannot_hold() -> None:
     assert "its subject is not UTF-8" in str(inquiry.end())
     # The place behind an expected sequence of the stream is asked for without the subject.
     assert Inquiry(Published("odd.\udc80", b"x", after=3), "S", Verdict.DOUBT).question() is not None
+
+
+def test_what_passes() -> None:
+    """No leader, a duplicate in process, a sequence that cannot be checked yet, overload."""
+    for code in (10008, 10158, 10163, 10167):
+        assert judge(refusal(code), PLAIN, in_doubt=True) is Verdict.AGAIN

@@ -20,7 +20,7 @@ from jsclient.jetstream import JetStream
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.jetstream.consuming.ordered_reset import MENDED
-from jsclient.jetstream.consuming.pull_statuses import as_markdown, row_of
+from jsclient.jetstream.consuming.pull_statuses import as_markdown, classify, row_of
 from jsclient.testing import FakeClient, FakeServer, Hold, ScriptFailed, wait_until
 
 P = "Nats-Pending-Messages: {left}\r\nNats-Pending-Bytes: 0\r\n"
@@ -322,3 +322,32 @@ def test_the_table_says_what_happens(
     assert (row.error if consume in (TOLD, ENDS) else None) == error
     assert {GOES_ON: "alive", QUIET: "quiet", TOLD: "report", ENDS: "terminal"}[consume] == row.kind
     assert (fetch == GOES_ON) == (row.kind == "alive" or row.again or row.reason in ("timeout", "complete"))
+
+
+def test_the_marks_of_a_status() -> None:
+    """`forget_pin`, `all_pulls` and `back_off`, by status."""
+    marked = {
+        mark: {f"{row[0]}" for row in STATUSES if getattr(classify_text(row[0]), mark)}
+        for mark in ("forget_pin", "all_pulls", "back_off")
+    }
+    pinned = {"423 Nats-Pin-Id mismatch", "423 Nats-Wrong-Pin-Id"}
+    gone = {"409 Consumer Deleted", "409 consumer deleted", "409 Consumer is push based"}
+    moved = {"409 Leadership Change", "409 Server Shutdown"}
+    assert marked["forget_pin"] == pinned
+    assert marked["all_pulls"] == pinned | gone | moved
+    told = {row[0] for row in STATUSES if row[2] == TOLD}
+    assert marked["back_off"] == told - pinned
+
+
+def classify_text(status: str) -> Any:
+    code, _, description = status.partition(" ")
+    return classify(int(code) if code.isdigit() else 0, description)
+
+
+@pytest.mark.parametrize(
+    ("messages", "nbytes", "unserved"), [("3", "70", (3, 70)), ("-1", "-1", (0, 0)), ("2", "", (2, 0))]
+)
+def test_the_unserved_part_of_a_pull_is_never_negative(messages: str, nbytes: str, unserved: tuple[int, int]) -> None:
+    headers = {"Nats-Pending-Messages": messages, "Nats-Pending-Bytes": nbytes}
+    assert classify(408, "Request Timeout", headers).unserved == unserved
+    assert classify(408, "Request Timeout", {"Nats-Pending-Messages": "many"}).unserved is None

@@ -537,3 +537,24 @@ def test_a_lame_server_that_is_named_again_is_usable() -> None:
     assert not pool.has_alternative()
     pool.update(["a:4222", "b:4222"])
     assert pool.has_alternative()
+
+
+def test_servers_of_a_doubtful_info_do_not_come_on_top_of_confirmed_ones() -> None:
+    pool, _ = connected("a")
+    pool.update([f"h{number}:4222" for number in range(MAX_DISCOVERED)])
+    assert pool.update([f"other{number}:4222" for number in range(MAX_DISCOVERED)], doubtful=True) == []
+    assert len(pool) == MAX_DISCOVERED + 1
+
+
+def test_a_server_of_the_user_comes_two_seconds_after_its_last_attempt() -> None:
+    pool, own = connected("own")
+    pool.update([f"h{number}:4222" for number in range(5)])
+    pool.disconnected(90.0, served=True)
+    assert pool.next(100.0) == own
+    pool.failed(own)
+    for now in (100.1, 101.9):
+        server = pool.next(now)
+        assert server is not None
+        assert server != own
+        pool.failed(server)
+    assert pool.next(102.0) == own

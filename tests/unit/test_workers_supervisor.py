@@ -240,3 +240,41 @@ def test_probes_are_answered_without_a_thread(program: Path, monkeypatch: pytest
             endpoint.close()
 
     assert supervised(supervisor, drive) == 1, "it was killed by the signal to stop"
+
+
+def test_the_pause_begins_again_once_a_process_has_lived(
+    program: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jsclient.workers.supervisor.HEALTHY_AFTER", 0.0)
+    supervisor = Supervisor([str(program)], 1, 5.0)
+
+    def drive() -> None:
+        for restarts in (1, 2, 3):
+            os.kill(supervisor.children[0].process.pid, signal.SIGKILL)
+            wait_until(lambda restarts=restarts: supervisor.restarts == restarts and supervisor.healthy)  # type: ignore[misc]
+
+    with caplog.at_level(logging.ERROR, "jsclient.workers"):
+        supervised(supervisor, drive)
+    assert caplog.text.count("another one starts in 0.2 s") == 3
+
+
+def test_the_pause_doubles_with_every_crash_up_to_its_limit() -> None:
+    slot = Slot(0)
+    pauses = [backoff(slot) for _ in range(9)]
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0])
+
+
+def test_a_process_that_has_not_reported_for_ten_seconds_is_not_healthy(program: Path) -> None:
+    supervisor = Supervisor([str(program)], 1, 5.0)
+
+    def drive() -> None:
+        (child,) = supervisor.children
+        os.kill(child.process.pid, signal.SIGSTOP)
+        heard = child.heard
+        child.heard = heard - SILENT_AFTER
+        try:
+            wait_until(lambda: not supervisor.healthy)
+        finally:
+            os.kill(child.process.pid, signal.SIGCONT)
+
+    supervised(supervisor, drive)
