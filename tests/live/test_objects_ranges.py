@@ -169,3 +169,24 @@ def test_an_object_that_was_replaced_is_not_mixed_with_the_new_one(store: Object
     file.close()
     with store.open("a") as again:
         assert again.read(5) == DATA[::-1][:5]
+
+
+def test_an_object_with_more_data_than_its_size_is_damaged(js: JetStream, store: ObjectStore) -> None:
+    js.publish("$O.s.C.longer", DATA[:30])
+    js.publish("$O.s.C.longer", DATA[30:60])
+    digest = store.info("a").digest
+    meta = {"name": "longer", "bucket": "s", "nuid": "longer", "size": 50, "chunks": 2, "digest": digest}
+    js.publish("$O.s.M.bG9uZ2Vy", jsclient.codecs.encode(jsclient.codecs.JSON, meta))
+    with pytest.raises(errors.DigestMismatch, match="more than its size"):
+        store.get("longer", start=1, length=3)
+
+
+def test_a_store_that_was_made_again_is_not_mixed_with_the_old_one(js: JetStream, store: ObjectStore) -> None:
+    with store.open("a") as file:
+        assert file.read(10) == DATA[:10]
+        objectstore.delete_object_store(js, "s")
+        again = objectstore.create_object_store(js, bucket="s", storage="memory")
+        again.put(ObjectMeta(name="a", chunk_size=1000), DATA[::-1])
+        file.seek(20_000)
+        with pytest.raises(errors.ObjectChanged):
+            file.read(10)

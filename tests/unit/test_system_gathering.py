@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jsclient.errors import BadResponse
-from jsclient.system.gathering import Answer, Refusal, decode_event, servers_known_to, sort_answer
+from jsclient.errors import BadResponse, TimedOut
+from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, servers_known_to, sort_answer
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,27 @@ def test_events() -> None:
     for payload in (b"", b"{", b"[]"):
         with pytest.raises(BadResponse):
             decode_event(payload)
+
+
+ANSWER: Answer[Any] = Answer("N", "n1", "2.15.1", "", "", {})
+REFUSAL = Refusal("N", "n1", 404, "no")
+
+
+@pytest.mark.parametrize(
+    ("gathered", "complete"),
+    [
+        (Gathered((ANSWER,)), True),
+        (Gathered((), errors=(REFUSAL,)), True),
+        (Gathered(()), False),
+        (Gathered((ANSWER,), missing=("n2",)), False),
+        (Gathered((ANSWER,), unknown=1), False),
+        (Gathered((ANSWER,), errors=(REFUSAL,), missing=("n2",), unknown=2), False),
+    ],
+)
+def test_answers_are_complete_when_no_server_is_missing(gathered: Gathered[Any], complete: bool) -> None:
+    assert gathered.complete == complete
+    if complete:
+        assert gathered.raise_unless_complete() is gathered
+        return
+    with pytest.raises(TimedOut, match=f"{len(gathered.missing) + gathered.unknown} servers"):
+        gathered.raise_unless_complete()

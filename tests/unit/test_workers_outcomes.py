@@ -75,3 +75,16 @@ def test_how_often_a_message_was_delivered_is_a_number_from_1_on(told: bytes, co
     nobody: Any = None
     message = JetStreamMsg(Msg(b"s", b"1", b"$JS.ACK.S.C.%b.30.20.1700000000123456789.5" % told, b""), nobody)
     assert PoolCore.count_of(pool, message) == count
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4])
+def test_another_number_of_outcomes_than_messages_fails_all_of_them(number: int) -> None:
+    outcomes = outcomes_of([None] * number, 2)
+    assert len(outcomes) == 2
+    assert all(isinstance(outcome, TypeError) for outcome in outcomes)
+
+
+def test_a_delay_is_never_negative() -> None:
+    assert Retry(-5).delay == 0
+    assert Retry(dt.timedelta(seconds=-1)).delay == 0
+    assert Retry(dt.timedelta(seconds=90)).delay == 90

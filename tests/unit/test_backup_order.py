@@ -1,0 +1,44 @@
+"""The order in which backups of an account are restored, and where their sources continue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jsclient.backup.account import _origins_first
+from jsclient.backup.files import Backup
+from jsclient.backup.sources import continued
+
+
+def backup(name: str, manifest: Any = None, **config: Any) -> Backup:
+    return Backup(Path(name), {"name": name, **config}, {}, manifest)
+
+
+@pytest.mark.parametrize("names", [["A", "B", "C", "D"], ["D", "C", "B", "A"], ["C", "A", "D", "B"]])
+def test_origins_come_before_their_mirrors_and_sources(names: list[str]) -> None:
+    made = {
+        "A": backup("A", sources=[{"name": "B"}, {"name": "C"}]),
+        "B": backup("B", mirror={"name": "D"}),
+        "C": backup("C", mirror=None, sources=[{"name": "D"}, {"name": "elsewhere"}]),
+        "D": backup("D"),
+    }
+    order = [each.stream for each in _origins_first({name: made[name] for name in names})]
+    assert sorted(order) == ["A", "B", "C", "D"]
+    assert order[0] == "D"
+    assert order[-1] == "A"
+
+
+def test_streams_that_are_sources_of_each_other_are_all_restored() -> None:
+    made = {"A": backup("A", sources=[{"name": "B"}]), "B": backup("B", sources=[{"name": "A"}])}
+    assert sorted(each.stream for each in _origins_first(made)) == ["A", "B"]
+
+
+def test_a_source_continues_after_the_last_message_of_the_backup() -> None:
+    class Known:
+        sources = {"O": 41}
+
+    made = backup("S", Known(), sources=[])
+    (source,) = continued(made, [{"name": "O", "opt_start_time": "then", "filter_subject": "x"}])
+    assert source == {"name": "O", "filter_subject": "x", "opt_start_seq": 42}
