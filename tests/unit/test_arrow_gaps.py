@@ -101,3 +101,17 @@ def test_another_stream_of_the_same_name_is_refused() -> None:
     access.state = lambda: StreamState("S", "tomorrow", 1, 10, 10, 100)  # type: ignore[method-assign]
     with pytest.raises(Lost, match="JETSTREAM_STREAM_RECREATED"):
         gaps.finish(11)
+
+
+@pytest.mark.parametrize(("soft", "lost"), [(True, False), (False, True)])
+def test_a_range_from_the_earliest_message_promises_nothing_before_its_first_row(soft: bool, lost: bool) -> None:
+    access = Access(10)
+    gaps = Gaps(access, Range(0, 1, 11, created="today", soft=soft))  # type: ignore[arg-type]
+    gaps.begin(1, 10, False, lambda: 0)
+    access.first = 4  # the first three expired between the question and the first row
+    gaps.read(1, [4, 5, 6, 7, 8, 9, 10])
+    if lost:
+        with pytest.raises(Lost, match=r"\(3 of the range"):
+            gaps.finish(11)
+    else:
+        gaps.finish(11)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,3 +152,84 @@ def test_a_lease_whose_time_ran_out_is_not_renewed_any_more() -> None:
     assert lost == [holder]
     assert not holder.valid
     assert all(asked < begun + TTL for asked in bucket.asked)
+
+
+class Overtaken(Renewing):
+    """The answer of the first renewal is lost: it is stored as revision 5, and refused when it is tried again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = b""
+        self.revisions: list[int] = []
+
+    def create(self, key: str, value: bytes, **options: Any) -> int:
+        self.value = value
+        return 1
+
+    def update(self, key: str, value: bytes, revision: int, **options: Any) -> int:
+        self.revisions.append(revision)
+        if revision == 1:
+            raise errors.RevisionMismatch("another revision", "bucket", key)
+        return super().update(key, value, revision, **options)
+
+    def get(self, key: str, **options: Any) -> Any:
+        return SimpleNamespace(value=self.value, revision=5)
+
+
+def test_a_renewal_with_a_lost_answer_is_renewed_again_before_it_counts() -> None:
+    bucket = Overtaken()
+    holder = Lease(bucket, "key", Terms(TTL, True), None)  # type: ignore[arg-type]
+    assert holder.take(Deadline(5))
+    assert bucket.renewed.wait(20)
+    holder.release()
+    assert bucket.revisions[:3] == [1, 5, 6]
+
+
+def test_a_forked_child_has_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Renewing()
+    purged: list[str] = []
+    bucket.purge = lambda key, **options: purged.append(key)  # type: ignore[method-assign]
+    holder = Lease(bucket, "key", Terms(60.0, True), None)  # type: ignore[arg-type]
+    assert holder.take(Deadline(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        assert not holder.valid
+        assert holder.remaining == 0
+        holder.release()
+        assert not purged
+    assert holder.valid
+    holder.release()
+    assert purged == ["key"]
+
+
+def test_the_hook_is_not_called_after_a_release() -> None:
+    told: list[Lease] = []
+    holder = Lease(Renewing(), "key", Terms(60.0, True), told.append)  # type: ignore[arg-type]
+    assert holder.take(Deadline(5))
+    holder.release()
+    holder.release()
+    assert not holder.valid
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("ttl", "bucket", "marker", "terms"),
+    [
+        (2.0, None, 60.0, Terms(2.0, True)),
+        (1.9, None, 60.0, None),
+        (float("nan"), None, 60.0, None),
+        (10.0, None, None, None),
+        (10.0, 10.0, None, Terms(10.0, False)),
+        (10.1, 10.0, None, None),
+    ],
+)
+def test_the_times_that_a_bucket_gives(
+    ttl: float, bucket: float | None, marker: float | None, terms: Terms | None
+) -> None:
+    status = SimpleNamespace(ttl=bucket, limit_marker_ttl=marker)
+    kv: Any = SimpleNamespace(bucket="b", status=lambda timeout: status)
+    if terms is None:
+        with pytest.raises(errors.ConfigError):
+            lease.terms_of(kv, ttl)
+    else:
+        assert lease.terms_of(kv, ttl) == terms

@@ -32,3 +32,22 @@ def test_ids_of_many_rows_are_those_of_single_ones() -> None:
     ):
         single = [other.next(subject, b"", value) for subject, value in zip(subjects, values, strict=True)]
         assert one.plain(subjects, values) == single
+
+
+def test_the_total_counts_each_row_times_its_occurrence() -> None:
+    def total(*values: bytes) -> int:
+        ids = ContentIds(key_of("job", 1), "0", adding=True)
+        for value in values:
+            ids.next(b"s", b"", value)
+        return ids.total
+
+    assert total(b"a", b"a") == 3 * total(b"a")
+    assert total(b"a", b"b", b"a") == total(b"b", b"a", b"a") != total(b"a", b"b", b"b")
+
+
+def test_rows_that_come_again_in_a_later_block_have_ids_of_their_own() -> None:
+    plain, single = (ContentIds(key_of("job", 1), "0", adding=True) for _ in range(2))
+    found = plain.plain([b"s"] * 2, [b"a", b"b"]) + plain.plain([b"s"] * 2, [b"c", b"a"])
+    assert found == [single.next(b"s", b"", value) for value in (b"a", b"b", b"c", b"a")]
+    assert len(set(found)) == 4
+    assert plain.total == single.total

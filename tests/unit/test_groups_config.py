@@ -128,3 +128,15 @@ def test_any_history_of_members_is_balanced_with_the_fewest_moves() -> None:
 def moved(before: dict[str, list[int]], after: dict[str, list[int]]) -> int:
     owner = {partition: name for name, mine in before.items() for partition in mine}
     return sum(owner.get(partition) != name for name, mine in after.items() for partition in mine)
+
+
+@pytest.mark.parametrize("wildcards", [[0], [3], [-1], [1, 1], [1, 0]])
+def test_wildcards_are_counted_from_one(wildcards: list[int]) -> None:
+    with pytest.raises(errors.ConfigError, match="different numbers of 1 to 2"):
+        Filter("a.*.*", wildcards)
+    assert Filter("a.*.*", [2, 1]).wildcards == (2, 1)
+
+
+def test_the_signs_that_go_escapes() -> None:
+    raw = Group({"max_members": 1, "partitioning_filters": None, "note": "<&>"}, elastic=True).encode()
+    assert b'"\\u003c\\u0026\\u003e"' in raw

@@ -80,3 +80,20 @@ def test_tokens_without_end_are_like_single_ones() -> None:
     assert len(set(given)) == len(given)
     assert {len(token) for token in given} == {nuid.TOKEN_LENGTH}
     assert next(nuid.tokens()) not in given
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_does_not_use_the_tokens_of_its_parent() -> None:
+    nuid.new_token()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, nuid.new_token())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        token = pipe.read()
+    os.waitpid(child, 0)
+    assert len(token) == nuid.TOKEN_LENGTH
+    assert token != nuid.new_token()

@@ -113,3 +113,8 @@ def test_what_is_stored_meanwhile_does_no_harm() -> None:
     assert 1 < survey.reach(700) <= survey.end
     edges = [1, *survey.cuts(survey.end, 7), survey.end]
     assert edges == sorted(set(edges))
+
+
+@pytest.mark.parametrize(("behind", "messages"), [(0, 100), (60, 40), (100, 1)])
+def test_messages_behind_the_range_do_not_count(behind: int, messages: int) -> None:
+    assert Survey(1, 301, lambda seq: (100, None), behind).messages == messages

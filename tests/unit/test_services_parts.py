@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from jsclient import errors
-from jsclient.protocol import Headers, Msg
+from jsclient.message import Msg
+from jsclient.protocol import Headers
 from jsclient.services import (
     EndpointInfo,
     EndpointStats,
@@ -20,7 +22,7 @@ from jsclient.services import (
     check_response,
     control_subject,
 )
-from jsclient.services.request import one_line
+from jsclient.services.request import Request, one_line, shortened
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,20 @@ def test_an_answer_with_broken_headers_may_be_an_error() -> None:
 
 def test_texts_of_errors_fit_into_a_header() -> None:
     assert one_line("a\r\nb\0 c\n") == "a b c"
+
+
+@pytest.mark.parametrize(("text", "shown"), [("x" * 10, "x" * 10), ("x" * 11, "xxxxxxx..."), ("a\nb", "a b"), ("", "")])
+def test_a_long_text_is_cut_to_its_limit(text: str, shown: str) -> None:
+    assert shortened(text, 10) == shown
+    assert len(shown) <= 10
+
+
+def test_a_request_without_a_reply_subject_cannot_be_answered() -> None:
+    published: list[bytes] = []
+    connection: Any = SimpleNamespace(publish=lambda *arguments, **options: published.append(b"x"))
+    request = Request(Msg(b"s", b"1", None, b""), connection)
+    assert request.reply == ""
+    with pytest.raises(errors.ConfigError, match="no reply subject"):
+        request.respond(b"x")
+    assert not published
+    assert not request.answered

@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given as drawn
@@ -18,7 +19,7 @@ from jsclient.errors import ConfigError
 from jsclient.spark import options, values
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError, from_spark
-from jsclient.spark.options import READ, READ_STREAM, SPECS, WRITE, WRITE_STREAM, parse
+from jsclient.spark.options import READ, READ_STREAM, SPECS, WRITE, WRITE_STREAM, SparkOptions, parse
 from jsclient.spark.secret import ServerUrl
 
 SERVERS = {"servers": "nats://n1:4222, nats://n2"}
@@ -232,3 +233,28 @@ def test_positions_of_single_streams() -> None:
     one = options.parse({**SERVERS, "stream": "seq", "startingOffsets": '{"seq": {"seq": 4}}'}, READ)
     assert one.of("seq").starting_offsets == 4
     assert pickle.loads(pickle.dumps(o)) == o
+
+
+def test_a_secret_within_another_one_leaves_nothing_of_the_longer_one() -> None:
+    options = SparkOptions(password=Secret("abc"), token=Secret("abcdef"))
+    assert options.hide("refused: abcdef, abc") == "refused: ***, ***"
+
+
+def test_a_stream_that_is_named_twice_is_read_once() -> None:
+    options = SparkOptions(stream="B, A,B,x*, A")
+    assert (options.stream_names, options.stream_patterns) == (("B", "A"), ("x*",))
+
+
+@pytest.mark.parametrize(
+    ("given", "batch", "streaming"),
+    [
+        ({}, False, True),
+        ({"delivery_semantics": "exactly-once"}, True, True),
+        ({"delivery_semantics": "window"}, False, False),
+        ({"delivery_semantics": "at-least-once"}, False, False),
+        ({"delivery_semantics": "exactly-once", "message_id": "none"}, False, False),
+    ],
+)
+def test_which_writes_keep_a_journal(given: dict[str, Any], batch: bool, streaming: bool) -> None:
+    options = SparkOptions(**given)
+    assert (options.keeps_journal(False), options.keeps_journal(True)) == (batch, streaming)

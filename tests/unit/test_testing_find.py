@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,15 @@ def test_wait_until_returns_what_it_waited_for_or_says_so() -> None:
     assert wait_until(lambda: next(values)) == 7
     with pytest.raises(TimeoutError, match="no luck"):
         wait_until(lambda: False, 0, "no luck")
+
+
+def test_a_server_of_the_least_version_is_taken(machine: Path) -> None:
+    on_path = pretend(machine / "bin", "nats-server: v2.10.0")
+    assert find_server((2, 10, 0)) == str(on_path)
+
+
+def test_a_condition_that_never_holds_ends_in_time() -> None:
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"still False after 0\.05 s"):
+        wait_until(lambda: False, 0.05)
+    assert time.monotonic() - begun < 5

@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from tests.sockets import ProxySocket, write_all
 
+from jsclient._transport import dialling
 from jsclient._transport.dialling import connect_tcp
 from jsclient._transport.stream import Transport
 from jsclient._transport.tcp import SelectTcpTransport, TcpTransport, format_address
@@ -326,3 +328,18 @@ def test_a_socket_connected_to_itself_counts_as_refused(monkeypatch: pytest.Monk
 def test_format_address() -> None:
     assert format_address("h", 1) == "h:1"
     assert format_address("::1", 1) == "[::1]:1"
+
+
+def test_every_address_gets_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+
+    def refuse(family: int, kind: int, proto: int, address: Any, timeout: float, *more: Any) -> socket.socket:
+        shares.append(timeout)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (f"10.0.0.{number}", 4222)) for number in (1, 2, 3)]
+    monkeypatch.setattr("jsclient._transport.resolving.addresses", lambda *arguments: found)
+    monkeypatch.setattr(dialling, "_connect_one", refuse)
+    with pytest.raises(OSError, match=r"10\.0\.0\.1:4222.*10\.0\.0\.2:4222.*10\.0\.0\.3:4222"):
+        dialling.connect_tcp("host", 4222, timeout=90.0)
+    assert shares == pytest.approx([30.0, 45.0, 90.0], abs=5.0)

@@ -206,3 +206,11 @@ def history(chance: random.Random) -> None:
                 unacked.discard(over.sequence)
     for key, sequences in handled.items():
         assert sequences == sorted(sequences) == [sequence for sequence in keys if keys[sequence] == key]
+
+
+def test_everything_is_here_when_the_last_delivery_is() -> None:
+    order = Order()
+    order.arrived(item(1, 1))
+    assert order.is_complete(unacked=1, delivered=1)
+    assert not order.is_complete(unacked=1, delivered=2), "the second one is on its way, and the first acked meanwhile"
+    assert not order.is_complete(unacked=2, delivered=1)

@@ -278,3 +278,23 @@ def test_a_process_that_has_not_reported_for_ten_seconds_is_not_healthy(program:
             os.kill(child.process.pid, signal.SIGCONT)
 
     supervised(supervisor, drive)
+
+
+def test_a_process_that_has_reached_its_limit_is_replaced_without_a_pause(
+    program: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor = Supervisor([str(program)], 1, 5.0)
+    good = program.read_text()
+
+    def drive() -> None:
+        (first,) = supervisor.children
+        program.write_text(good.replace("while True:", "if True:").replace("time.sleep(0.05)", "sys.exit(75)"))
+        os.kill(first.process.pid, signal.SIGKILL)
+        wait_until(lambda: caplog.text.count("has reached its limit") > 3, 20)
+        assert supervisor._slots[0].failures == 0
+        assert supervisor.restarts == 1, "only the one that was killed"
+        program.write_text(good)
+        wait_until(lambda: supervisor.healthy, 20)
+
+    with caplog.at_level(logging.INFO, "jsclient.workers"):
+        supervised(supervisor, drive)
