@@ -39,6 +39,8 @@ IN_WHEEL = [
     "jsclient/protocol/parser.py",
     "pytest_jsclient/py.typed",
     "pyspark_jetstream/__init__.py",
+    "pyspark_jetstream_kv/__init__.py",
+    "pyspark_jetstream_objects/__init__.py",
     "jsclient/jetstream/README.md",
 ]
 #: Of the tracked files these stay behind: they are for the repository.

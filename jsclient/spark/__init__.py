@@ -2,7 +2,7 @@
 
     df = spark.read.format("jetstream").option("servers", "nats://n1").load("ORDERS")
 
-If jsclient is installed next to pyspark, Spark finds `format("jetstream")` by itself; otherwise call `register(spark)`.
+If jsclient is installed next to pyspark, Spark finds its three formats by itself; otherwise call `register(spark)`.
 For `foreachBatch` use `batch_writer`. Inside `foreachPartition` and `mapInArrow` use `connection`, `publish_partition`,
 `read_range` and `ack_partition`. The README.md of this folder explains everything.
 """
@@ -71,10 +71,10 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: Any) -> None:
-    """Register `format("jetstream")` in a session that does not find it by itself, for example if you ship code as a
-    zip.
+    """Register `jetstream`, `jetstream-kv` and `jetstream-objects` in a session that does not find them by itself.
 
-    Registers `jetstream-kv` and `jetstream-objects`, too. Spark never finds these two by itself.
+    Spark looks through the folders of `sys.path` for them, once per session. It does not find an editable installation,
+    a bare checkout, or code that was shipped as a zip.
     """
     from jsclient.spark.versions import SOURCES, require
 

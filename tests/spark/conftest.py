@@ -57,7 +57,8 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     `pyspark_jetstream` is laid out as a wheel would install it: Spark has to find the data source by itself.
     """
     folder = tmp_path_factory.mktemp("spark")
-    shutil.copytree(ROOT / "jsclient" / "spark" / "_autoload", folder / "site" / "pyspark_jetstream")
+    for name in ("", "_kv", "_objects"):
+        shutil.copytree(ROOT / "jsclient" / "spark" / f"_autoload{name}", folder / "site" / f"pyspark_jetstream{name}")
     path = os.pathsep.join([str(folder / "site"), str(ROOT)])
     sys.path.insert(0, str(folder / "site"))
     os.environ.update(

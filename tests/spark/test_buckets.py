@@ -14,7 +14,7 @@ from jsclient import keyvalue, objectstore
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectStoreConfig
-from jsclient.spark import from_spark, kv_writing, register
+from jsclient.spark import from_spark, kv_writing
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -25,8 +25,8 @@ def bucket(server: NatsServer, stream_name: str) -> Iterator[KeyValue]:
 
 
 @pytest.fixture
-def kv(spark: Any, server: NatsServer) -> dict[str, str]:
-    register(spark)
+def kv(server: NatsServer) -> dict[str, str]:
+    """Without `register`: Spark finds the formats by their names."""
     return {"servers": server.url}
 
 

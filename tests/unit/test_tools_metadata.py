@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Folders that are installed under another name, where Spark, pytest and the rest of the library look for them.
 OTHER_NAMES = {
     "jsclient.spark._autoload": "pyspark_jetstream",
+    "jsclient.spark._autoload_kv": "pyspark_jetstream_kv",
+    "jsclient.spark._autoload_objects": "pyspark_jetstream_objects",
     "jsclient.testing._pytest": "pytest_jsclient",
     "protocol": "jsclient.protocol",
 }

@@ -81,6 +81,8 @@ def test_it_installs_no_package_protocol(wheel: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == {
         "jsclient",
         "pyspark_jetstream",
+        "pyspark_jetstream_kv",
+        "pyspark_jetstream_objects",
         "pytest_jsclient",
     }
     dist.check_contents(wheel)
