@@ -307,7 +307,9 @@ class Journal:
             "JETSTREAM_JOURNAL_AHEAD",
             f"{self._job.where}: the journal {self._kv.bucket!r} says that batch {number} of query {self._job.query!r} "
             "was written. The checkpoint was restored from a backup, or another driver runs the query; nothing is "
-            "written, and nothing is skipped. A retry cannot cure it: use another checkpointLocation",
+            "written, and nothing is skipped. A retry cannot cure it: stop the other driver, use another "
+            "checkpointLocation, or let the journal forget the query: python -m jsclient.spark.journal reset "
+            f"{self._job.query}",
         )
 
     def _fenced(self, how: str) -> Refused:

@@ -76,6 +76,9 @@ def fast_publisher(
 def publish_failed(options: WriteSettings, where: str, error: BaseException) -> Refused:
     """The error of a task; its text says whether a retry makes sense."""
     text = options.hide(f"{type(error).__name__}: {errors.brief(error)}")
+    if isinstance(error, errors.StoreFailed):
+        cure = "; a retry stores the rest as soon as the stream has room: remove messages, or raise its limits"
+        return options.refuse("JETSTREAM_PUBLISH_FAILED", f"{where}: {text}{cure}")
     lasting = isinstance(error, (errors.ConfigError, errors.PermissionViolation, errors.ApiError))
     advice = "; a retry cannot cure it" if lasting else "; run it again when the cause is gone"
     return options.refuse("JETSTREAM_PUBLISH_FAILED", f"{where}: {text}{advice}")

@@ -49,9 +49,19 @@ def guarantee(options: SparkOptions, journaled: bool) -> str:
     return "at-least-once" if options.delivery_semantics == "at-least-once" else "window"
 
 
+def _make_audible() -> None:
+    """Spark commits in a process without logging handlers, and its stderr is in the driver's log."""
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("jetstream audit: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+
+
 def keep(options: SparkOptions, record: dict[str, Any]) -> None:
     """Log the record, and put it into the bucket that the options name for it, under `<query>.<batch>`."""
     text = json.dumps(record)
+    _make_audible()
     log.info("%s", text)
     if options.audit_bucket is None:
         return

@@ -217,6 +217,26 @@ def _words(stream: str) -> list[str]:
     return [word.strip() for word in stream.split(",")]
 
 
+KAFKA: Final = {
+    "kafka.bootstrap.servers": "write 'servers'",
+    "subscribe": "write 'stream', which takes a list, too",
+    "subscribepattern": "write 'stream', where * stands for any characters",
+    "assign": "a stream has no partitions to assign; use 'startingOffsets' and 'endingOffsets'",
+    "topic": "write 'subject'",
+    "key": "the subject takes the place of the key",
+    "partition": "a stream has no partitions; the subject takes their place",
+    "includeheaders": "the column 'headers' is always there; leave it out with .schema()",
+    "groupidprefix": "there are no consumer groups to name",
+    "maxrecordsperpartition": "write 'recordsPerPartition'",
+    "startingoffsetsbytimestamp": "write 'startingTimestamp', one time for all streams",
+    "endingoffsetsbytimestamp": "write 'endingTimestamp', one time for all streams",
+    "startingoffsetsbytimestampstrategy": "write 'startingTimestampStrategy'",
+    "kafkaconsumer.polltimeoutms": "write 'reconnectTimeout' or 'taskTimeout'",
+    "fetchoffset.numretries": "write 'reconnectTimeout'; requests are repeated until then",
+    "fetchoffset.retryintervalms": "write 'reconnectTimeout'; requests are repeated until then",
+}
+"""Options of Spark's Kafka source and sink, in lower case, and the answer to those who write them here."""
+
 SPECS: Final[dict[str, Spec]] = {
     field.metadata["option"].lower(): Spec(
         field.metadata["option"], field.metadata["ways"], field.metadata["parse"], field.name
@@ -249,6 +269,9 @@ def parse(given: Mapping[str, str], way: str) -> SparkOptions:
 
 def _spec(name: str, way: str) -> Spec:
     spec = SPECS.get(name)
+    if spec is None and (name in KAFKA or name.startswith("kafka")):
+        text = KAFKA.get(name, "see Coming from Kafka in jsclient/spark/README.md")
+        raise JetStreamSparkError("JETSTREAM_UNKNOWN_OPTION", f"{name!r} is an option of Kafka; {text}")
     if spec is None:
         here = {lowered: known.name for lowered, known in SPECS.items() if way in known.ways}
         near = difflib.get_close_matches(name, here, n=1, cutoff=0.5)

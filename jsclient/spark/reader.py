@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.jetstream.api.models import StreamInfo
-
-log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class RangePartition(InputPartition):
@@ -193,9 +190,9 @@ def ending(options: SparkOptions, access: PlanningAccess, state: StreamState) ->
         return access.sequence_at(options.ending_timestamp, state)
     if isinstance(options.ending_offsets, int):
         if options.ending_offsets > state.end:
-            log.warning(
-                "stream %r: endingOffsets %d lies behind the end; reading up to %d, which is all there is",
-                *(state.name, options.ending_offsets, state.end),
+            tell(
+                f"stream {state.name!r}: endingOffsets {options.ending_offsets} lies behind the end; the read ends "
+                f"with the last stored message, before {state.end}"
             )
         return min(options.ending_offsets, state.end)
     return state.end

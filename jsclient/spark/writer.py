@@ -21,6 +21,7 @@ from jsclient.spark.pool import lease
 from jsclient.spark.rows import record_batches
 from jsclient.spark.schema import check_sink
 from jsclient.spark.stream_writer import HANDS_OVER_ROWS, StreamWriter
+from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ class JetStreamWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # Published rows cannot be withdrawn. A failed task may have published, too, and its rows are missing here.
-        log.warning("jetstream write aborted; already published: %s", summary(messages))
+        tell(f"write aborted; already published by the tasks that ended: {summary(messages)}")
 
 
 class JetStreamStreamWriter(StreamWriter):
@@ -103,4 +104,4 @@ class JetStreamStreamWriter(StreamWriter):
         log.info("jetstream batch %d committed: %s", batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        log.warning("jetstream batch %d aborted; already published: %s", batchId, summary(messages))
+        tell(f"batch {batchId} aborted; already published by the tasks that ended: {summary(messages)}")
