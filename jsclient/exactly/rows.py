@@ -29,8 +29,8 @@ FENCES = {
 COLUMNS: Final = frozenset({"subject", "value", "headers", "msg_id", *FENCES})
 """With valueFormat, all other columns are fields of the document."""
 
-# Headers from the client that wrote a stored message. On a copy they would mean something else.
-RESERVED = ("nats-msg-id", "nats-batch-")
+# Headers with which a client or server has handled a stored message. On a copy they would mean something else.
+RESERVED: Final = "nats-"
 
 
 class RowMaker:
@@ -178,15 +178,14 @@ class RowMaker:
         return block
 
     def _pairs(self, value: Any) -> list[tuple[str, str]]:
-        """A map column as pairs. Arrow gives a list of tuples, others a dict; values are strings or lists of them."""
+        """A map column as pairs, without headers for servers, so copies need no filter.
+
+        Arrow gives a list of tuples, others a dict; values are strings or lists of them.
+        """
         pairs: list[tuple[str, str]] = []
         for name, texts in value.items() if isinstance(value, Mapping) else value:
             if name.lower().startswith(RESERVED):
-                raise self._options.refuse(
-                    "JETSTREAM_SCHEMA_MISMATCH",
-                    f"a row has the header {name}, which the sink sets itself (ids come from the column msg_id); drop "
-                    "it, for example map_filter(headers, (k, v) -> k NOT LIKE 'Nats-%') AS headers",
-                )
+                continue
             pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
         return pairs
 

@@ -6,7 +6,7 @@ import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -21,7 +21,7 @@ from jsclient.planning.survey import Survey, survey_of
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
-from jsclient.spark.schema import check_source
+from jsclient.spark.schema import check_source, needs_payloads
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.jetstream.api.models import StreamInfo
+
+
+SMALL_BYTES: Final = 64 << 10  # of a partition; up to it direct gets cost less than a consumer without payloads
 
 
 class RangePartition(InputPartition):
@@ -60,6 +63,7 @@ def read_batches(
     if not isinstance(partition, RangePartition) or not partition.range.span:
         return
     from jsclient.arrow.columns import BatchBuilder
+    from jsclient.spark.bare import BareBuilder
     from jsclient.spark.documents import DeadLetters, documents_of
     from jsclient.spark.entries import EntryBuilder
     from jsclient.spark.schema import schema_of
@@ -71,6 +75,8 @@ def read_batches(
         builder: BatchBuilder
         if options.compacted:
             builder = EntryBuilder(options.stream.removeprefix("KV_"), columns, arrow, rows, nbytes)
+        elif partition.range.headers_only:
+            builder = BareBuilder(options.stream, columns, arrow, rows, nbytes)
         else:
             documents = documents_of(schema, options, letters)
             builder = BatchBuilder(options.stream, columns, arrow, rows, nbytes, documents)
@@ -91,6 +97,7 @@ class JetStreamReader(DataSourceReader):
         self.schema = schema
         self.columns: list[str] = checked_columns(schema, options)
         self.job: str = uuid.uuid4().hex[:8]
+        self.payloads: bool = needs_payloads(self.columns, options)
         # The range that pushed filters leave: streams, sequences [low, high), times, subjects. See pushdown.py.
         self.wanted: set[str] | None = None
         self.low: int | None = None
@@ -110,7 +117,7 @@ class JetStreamReader(DataSourceReader):
             planned: list[InputPartition] = []
             for (access, state, whole), survey, parts in zip(wholes, surveys, counts, strict=True):
                 cuts = () if by_subject else survey.cuts(whole.end, parts)
-                planned += plan(access, state, whole, parts, self.job, by_subject, len(planned), cuts)
+                planned += plan(access, state, whole, parts, self.job, by_subject, len(planned), cuts, self.payloads)
             return planned
 
     def _survey(self, access: PlanningAccess, state: StreamState, whole: Range) -> Survey:
@@ -207,10 +214,12 @@ def plan(
     subjects_apart: bool,
     number: int = 0,
     cuts: Sequence[int] = (),
+    payloads: bool = True,
 ) -> list[InputPartition]:
     """The partitions of one stream. The same plan always gives the same partitions and numbers (from `number` on).
 
-    `cuts` are the inner boundaries; without them all partitions have the same number of sequences.
+    Without `payloads` the server sends none. `cuts` are the inner boundaries; without them all partitions have the same
+    number of sequences.
 
     Message ids contain the number of a partition, so empty partitions stay in the plan. For the same reason lost
     sequences are removed from the partitions after the cut, and not before it.
@@ -223,6 +232,10 @@ def plan(
     # By subject each task has the complete span, and direct gets return every message in it.
     span = whole.span if subjects_apart else -(-whole.span // parts)
     method = choose_method(options, span, access.direct_works(state), consumed)
+    if not payloads and method != "direct":
+        # Only a consumer can leave them out. It costs more than a few small messages.
+        whole = attrs.evolve(whole, headers_only=method == "consumer" or span * state.mean_size() > SMALL_BYTES)
+        method = "consumer" if whole.headers_only else method
     if subjects_apart:
         ranges = by_subject(access, whole, parts)
     else:

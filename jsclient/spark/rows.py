@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.exactly.row_publisher import Row
-from jsclient.exactly.rows import RowMaker
+from jsclient.exactly.rows import FENCES, RowMaker
 from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
@@ -23,20 +23,27 @@ def record_batches(rows: Iterator[Any], options: SparkOptions) -> Iterator[Any]:
     made = _one_by_one(rows, RowMaker(options, None), options.value_format != "binary")
     while some := list(islice(made, ROWS_AT_ONCE)):
         subjects, lines, values, ids = zip(*some, strict=True)
+        pairs = [_pairs(block) for block in lines]
         columns = {
             "subject": pa.array(subjects, pa.binary()),
             "value": pa.array(values, pa.binary()),
-            "headers": pa.array([_pairs(block) for block in lines], pa.map_(pa.string(), pa.string())),
+            "headers": pa.array([_plain(row) or None for row in pairs], pa.map_(pa.string(), pa.string())),
         }
+        for column, header in FENCES.items():
+            columns[column] = pa.array([dict(row).get(header) for row in pairs], pa.string())
         if any(ids):
             columns["msg_id"] = pa.array(ids, pa.binary())
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _pairs(lines: bytes) -> list[tuple[str, str]] | None:
+def _pairs(lines: bytes) -> list[tuple[str, str]]:
     """The header lines made from the columns of a row."""
     split = [line.partition(": ") for line in lines.decode().split("\r\n") if line]
-    return [(name, text) for name, _, text in split] or None
+    return [(name, text) for name, _, text in split]
+
+
+def _plain(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [pair for pair in pairs if pair[0] not in FENCES.values()]
 
 
 def grouped(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Iterator[Row]]:

@@ -74,6 +74,11 @@ def check_source(schema: StructType, options: SparkOptions | None = None) -> lis
     return names
 
 
+def needs_payloads(columns: list[str], options: SparkOptions) -> bool:
+    """True if a column is made of the payloads. A bucket is read in full, because its markers are small."""
+    return "value" in columns or options.value_format != "binary" or options.compacted
+
+
 def check_sink(schema: StructType, options: SparkOptions) -> None:
     """Refuse a DataFrame that the sink cannot publish; the text of JETSTREAM_SCHEMA_MISMATCH tells you what to do."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -35,6 +35,7 @@ from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
 from jsclient.spark.reader import checked_columns, empty_plan, limits_of, plan, read_batches
 from jsclient.spark.reports import Ear
+from jsclient.spark.schema import needs_payloads
 from jsclient.spark.telling import tell
 from jsclient.spark.workqueue import claim
 
@@ -52,6 +53,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self.options = options
         self.schema = schema
         self.columns: list[str] = checked_columns(schema, options)
+        self.payloads: bool = needs_payloads(self.columns, options)
         self.label: str = uuid.uuid4().hex[:8]
         self.shape: str = shape_of(options.subjects, options.partition_by)
         self.selection: Selection = Selection(options)
@@ -333,7 +335,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         whole = attrs.evolve(whole, query="" if options.fail_on_data_loss else last.id)
         by_subject = part.by_subject if last.shape else options.partition_by == "subject"
         label = f"{self.label}_{part.next}"
-        return plan(access, state, whole, part.parts, label, by_subject, number, part.cuts)
+        return plan(access, state, whole, part.parts, label, by_subject, number, part.cuts, self.payloads)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)

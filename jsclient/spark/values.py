@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -131,12 +132,17 @@ def position(*words: str) -> Callable[[str], Position]:
 
 
 def moment(value: str) -> int:
-    """A point in time as nanoseconds since 1970: ISO-8601 (UTC when it has no zone) or epoch milliseconds."""
+    """A point in time as nanoseconds since 1970: ISO-8601 (UTC when it has no zone), epoch milliseconds, or -15m for a
+    time before now."""
     stripped = value.strip()
+    if stripped.startswith("-"):
+        return time.time_ns() - int(duration(stripped[1:]) * 1e9)
     try:
         found = int(stripped) * 1_000_000 if stripped.isdecimal() else _since_1970(stripped)
     except (ValueError, OverflowError):
-        raise Refused(f"must be ISO-8601 or epoch milliseconds, got {value!r}") from None
+        raise Refused(
+            f"must be ISO-8601, epoch milliseconds, or a time before now such as -15m, got {value!r}"
+        ) from None
     if not -LARGEST <= found <= LARGEST:
         raise Refused(f"must be between the years 1678 and 2262, got {value!r}")
     return found
