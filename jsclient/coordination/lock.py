@@ -143,6 +143,10 @@ class Semaphore:
 class Lock(Semaphore):
     """One holder at a time: a semaphore with one seat; its key is the name itself.
 
+        with Lock(lease_bucket(js), "nightly-report") as lease:
+            write_report(lease.token)  # the resource refuses lower tokens
+            lease.check()  # LeaseLost if the lease is over
+
     `ttl`: seconds after which the lease of a holder that has died ends (10). `on_lost`: as for Semaphore.
 
     Attributes:

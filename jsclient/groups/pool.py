@@ -28,6 +28,9 @@ T = TypeVar("T", bound=GroupMessage)
 class GroupPool(Pool):
     """Handle the messages of one member of a group, in `threads` threads. Starts immediately. Use it in a `with` block.
 
+        with GroupPool(group, handle, threads=8, attempts=5) as pool:
+            pool.run_until_signal()  # start the same program on as many machines as you need
+
     Messages are settled as in a WorkerPool (ack, Retry, Reject, `attempts`, `dead_letter`, `backoff`). The keyword
     arguments are the same, too, except `batch`, `manual`, `group`, `later` and `max_prefetch`.
 

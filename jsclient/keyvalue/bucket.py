@@ -86,6 +86,11 @@ _RAISE: Final[Any] = object()
 class KeyValue:
     """A handle on a bucket, from the functions of `jsclient.keyvalue`. Thread-safe.
 
+        kv = keyvalue.key_value(js, "settings")
+        kv.put("color", b"red")
+        entry = kv.get("color")  # entry.value == b"red"
+        kv.update("color", b"blue", entry.revision)  # RevisionMismatch if another was faster
+
     `get` reads from any replica if the bucket allows it (the default of all clients). After a put on one server,
     another one may still answer with the old value. `direct=False` reads from the leader instead, for one call.
 

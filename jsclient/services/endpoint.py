@@ -43,7 +43,7 @@ Handler = Callable[[Request], object]
 
 
 class EndpointDict(TypedDict, total=False):
-    """Keyword arguments of `add_endpoint`; see there.
+    """Keyword arguments of `Service.add_endpoint` and `Group.add_endpoint`.
 
     A value of another type or out of range raises ConfigError before anything is sent.
 

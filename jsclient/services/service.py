@@ -134,6 +134,10 @@ class Group:
 class Service(Group):
     """A running service, from `add_service`. `stop()` or the end of its `with` drains it.
 
+        with services.add_service(nc, ServiceConfig(name="adder", version="1.0.0")) as service:
+            service.add_endpoint("greet", lambda request: request.respond(b"hello"))
+            service.wait()  # until it is stopped
+
     `error` is the error that ended its connection, unless the application closed it. `wait` raises it.
 
     Attributes:

@@ -46,6 +46,9 @@ def running_servers() -> list[NatsServer]:
 class NatsServer:
     """One nats-server on 127.0.0.1, started by `start()` or `with`.
 
+        with NatsServer() as server, jsclient.connect(server.url) as nc:
+            nc.publish("greet", b"hello")
+
     `config` is the text of a configuration file, which is merged with the settings of the other arguments. `port=-1`
     lets the server choose a port, which a restart keeps. Without `store_dir` the store is a temporary folder. `stop()`
     keeps it, so `start()` finds its data again; `close()` and the end of `with` remove it. Not thread-safe.

@@ -56,7 +56,7 @@ def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] 
 @declared("PoolOptionsDict")
 @attrs.frozen(kw_only=True)
 class PoolOptions:
-    """Keyword arguments of WorkerPool; see there.
+    """The keyword arguments of WorkerPool, and what each does.
 
     A value of another type or out of range raises ConfigError before anything is sent.
 

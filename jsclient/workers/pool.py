@@ -22,6 +22,12 @@ T = TypeVar("T", bound=JetStreamMsg)
 class WorkerPool(Pool):
     """Handle the messages of a pull consumer in `threads` threads. Starts immediately. Use it in a `with` block.
 
+        def handle(msg):
+            resize(msg.data)  # returning acks; raising retries
+
+        with WorkerPool(consumer, handle, threads=8, attempts=5, dead_letter="dead.jobs") as pool:
+            pool.run_until_signal()  # SIGTERM lets running handlers finish
+
     The outcome of `handler(message)` decides the ack. If it returns, the pool acks (`confirm=True` waits for the
     server's confirmation). If it raises, the message is redelivered after the pool's `backoff`, the consumer's, or 1 s.
     After `Retry(delay)` it is redelivered after that delay, up to `retries` times, and after `Reject(reason)` never.
