@@ -105,6 +105,8 @@ OTHERS = [
          tls=True),
     Case(name="core-subscribe-tls", work="core_subscribe", count=100_000, size=1024, versus="core-subscribe-1024",
          cpu=1.4, tls=True),
+    Case(name="core-publish-4-threads", work="core_publish", count=200_000, versus="core-publish", cpu=2.5,
+         params={"threads": 4}),
     Case(name="core-publish-8-threads", work="core_publish", count=200_000, versus="core-publish", cpu=2.5,
          params={"threads": 8}),
     Case(name="core-publish-64-threads", work="core_publish", count=200_000, versus="core-publish", cpu=2.5, wall=0.4,
