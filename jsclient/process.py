@@ -123,8 +123,7 @@ def warn_about_no_gil() -> None:
     """Called once, by the import of the package."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         warnings.warn(
-            "jsclient is not tested without the global interpreter lock (GIL): its counters can be wrong. Set "
-            "PYTHON_GIL=1",
+            "jsclient without the global interpreter lock (GIL) is experimental. Set PYTHON_GIL=1 to have the lock",
             RuntimeWarning,
             stacklevel=3,
         )
