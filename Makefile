@@ -38,7 +38,7 @@ help:
 	@echo "make demo-partitions  the same with foreachPartition code (demo-crash: demo with kills, demo-cluster: standalone)"
 	@echo "make test          the short tier, about 5 minutes    (ARGS='-k name' is passed to pytest)"
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27, the newest, its flags"
-	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
+	@echo "make test-pythons  every interpreter, also no GIL      make docker-test    against a container"
 	@echo "make test-sparks   PySpark 3.5 to 4.3, the core of the Spark tests"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all; BEFORE=a revision)"
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"

@@ -110,24 +110,39 @@ def apt_options(work: Path) -> list[str]:
     return [part for key, value in values.items() for part in ("-o", f"{key}={value}")]
 
 
-def fetch_packages(suite: str, packages: list[str], work: Path) -> Path:
-    """Download `packages` of `suite` (without their dependencies) and unpack them into one tree below `work`."""
+def prepare(suite: str, work: Path, types: str = "deb") -> list[str]:
+    """Make a private apt below `work` that knows `suite` of the machine's archive; the start of its commands."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise AptError("there is no apt-get and dpkg-deb on this machine")
     uri, keyring = debian_source()
     for folder in ("etc/sources.list.d", "etc/preferences.d", "etc/apt.conf.d"):
         (work / folder).mkdir(parents=True)
-    for folder in ("state/lists/partial", "cache/archives/partial", "debs", "tree"):
+    for folder in ("state/lists/partial", "cache/archives/partial"):
         (work / folder).mkdir(parents=True)
-    stanza = f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\nSigned-By: {keyring}\n"
+    stanza = f"Types: {types}\nURIs: {uri}\nSuites: {suite}\nComponents: main\nSigned-By: {keyring}\n"
     (work / "etc/sources.list.d/private.sources").write_text(stanza)
     apt = ["apt-get", *apt_options(work), "-q"]
     os.environ.setdefault("LC_ALL", "C")
     run([*apt, "update"], work)
+    return apt
+
+
+def fetch_packages(suite: str, packages: list[str], work: Path) -> Path:
+    """Download `packages` of `suite` (without their dependencies) and unpack them into one tree below `work`."""
+    apt = prepare(suite, work)
+    for folder in ("debs", "tree"):
+        (work / folder).mkdir()
     run([*apt, "download", *packages], work / "debs")
     for deb in sorted((work / "debs").glob("*.deb")):
         run(["dpkg-deb", "-x", str(deb), str(work / "tree")], work)
     return work / "tree"
+
+
+def fetch_source(suite: str, package: str, work: Path) -> Path:
+    """Download the source of a package, without Debian's changes; returns its archive."""
+    apt = prepare(suite, work, "deb-src")
+    run([*apt, "source", "--download-only", "--tar-only", package], work)
+    return next(work.glob("*.orig.tar.*[!c]"))
 
 
 def main(argv: list[str]) -> int:

@@ -1,6 +1,8 @@
 """Run the tests that need no Spark on every Python found: `make test-pythons`. Arguments go to pytest.
 
 Interpreters: python3.10 to python3.14 on PATH, and those of pyenv. Each gets a small environment .venv-3.X.
+
+The last one has no interpreter lock: python3.14t on PATH, or what `python tools/free_threaded.py` has built.
 """
 
 from __future__ import annotations
@@ -13,10 +15,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+import free_threaded
+
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = [(3, minor) for minor in range(10, 15)]
 #: What of the extra `dev` these tests import; the other parts are large, and Spark has its own tests.
 NEEDS = ["hypothesis", "nats-py", "opentelemetry-sdk", "pandas", "prometheus-client", "pytest", "pytest-timeout"]
+#: They sign with Ed25519, and `cryptography` has no build for 3.13 without the lock.
+SIGNING = ["unit/test_auth.py", "unit/test_nkeys.py", "live/test_auth.py", "live/test_auth_callout.py"]
+SIGNING += ["live/test_auth_callout_recipe.py"]
 MARKS = "not slow and not faults and not scale and not spark and not spark_modes and not docker"
 
 
@@ -58,9 +66,43 @@ def test(version: tuple[int, int], program: str, arguments: list[str]) -> int:
     if subprocess.run(install, check=False).returncode != 0:
         print(f"pip could not install what the tests need for Python {name}; its messages are above", file=sys.stderr)
         return 1
-    tests = [str(ROOT / "tests" / name) for name in ("protocol", "unit", "live") if (ROOT / "tests" / name).is_dir()]
-    command = [str(python), "-m", "pytest", "-q", "-m", MARKS, *tests, *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return run_tests(str(python), arguments)
+
+
+def run_tests(python: str, arguments: list[str], **environment: str) -> int:
+    tests = [str(ROOT / "tests" / name) for name in ("protocol", "unit", "live")]
+    command = [python, "-m", "pytest", "-q", "-m", MARKS, *tests, *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False).returncode
+
+
+def signs(python: str) -> bool:
+    return subprocess.run([python, "-c", "import cryptography"], capture_output=True, check=False).returncode == 0
+
+
+def without_lock() -> str | None:
+    """An interpreter without the lock that has what the tests need; None if there is none."""
+    built = free_threaded.python_of(free_threaded.FOLDER)
+    if free_threaded.works(built):
+        return str(built)
+    program = shutil.which("python3.14t")
+    if program is None:
+        return None
+    venv = ROOT / ".venv-3.14t"
+    subprocess.run([program, "-m", "venv", str(venv)], check=True)
+    python = venv / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-qq", *free_threaded.NEEDS, "msgspec"], check=True)
+    return str(python) if free_threaded.works(python) else None
+
+
+def test_without_lock(arguments: list[str]) -> int | None:
+    """The same tests with PYTHON_GIL=0, which keeps an extension module from switching the lock on again."""
+    python = without_lock()
+    if python is None:
+        return None
+    print("== Python without the interpreter lock", flush=True)
+    left_out = [] if signs(python) else [f"--ignore={ROOT / 'tests' / name}" for name in SIGNING]
+    arguments = ["-W", "default::RuntimeWarning", *left_out, *arguments]
+    return run_tests(python, arguments, PYTHON_GIL="0", PYTHONPATH=str(ROOT))
 
 
 def main(arguments: list[str]) -> int:
@@ -69,10 +111,13 @@ def main(arguments: list[str]) -> int:
         print("no Python from 3.10 to 3.14 was found on PATH or in pyenv", file=sys.stderr)
         return 1
     results = {version: test(version, program, arguments) for version, program in found.items()}
+    free = test_without_lock(arguments)
     for version in VERSIONS:
         status = "not found" if version not in results else "passed" if results[version] == 0 else "FAILED"
         print(f"Python {'.'.join(map(str, version))}: {status}")
-    return 1 if any(results.values()) else 0
+    missing = "not found: python3.14t, or run `python tools/free_threaded.py`"
+    print(f"Python without the lock: {missing if free is None else 'FAILED' if free else 'passed'}")
+    return 1 if any(results.values()) or free else 0
 
 
 if __name__ == "__main__":

@@ -128,3 +128,14 @@ def test_links_of_an_unpacked_java_point_into_the_tree(tmp_path: Path) -> None:
     assert (tmp_path / "usr/lib/conf").read_text() == "x"
     assert os.readlink(tmp_path / "usr/lib/conf") == "../../etc/java/conf"
     assert os.readlink(tmp_path / "usr/lib/other") == "/nowhere/at/all"
+
+
+def test_msgspec_is_let_build_without_the_interpreter_lock(tmp_path: Path) -> None:
+    free_threaded = load("free_threaded")
+    source = tmp_path / "_core.c"
+    source.write_text(f"{free_threaded.GUARD}\n#if PY314_PLUS\nnew\n#endif\n#if PY314_PLUS\nother\n#endif\n")
+    free_threaded.lift_guard(source)
+    first, second, *rest = source.read_text().splitlines()
+    assert first == free_threaded.FLAG
+    assert second == "#if PY314_PLUS || defined(Py_GIL_DISABLED)"
+    assert rest.count("#if PY314_PLUS") == 1, "only the part behind the guard"
