@@ -210,6 +210,15 @@ def numbers(first: int = 1, step: int = 1) -> Callable[[], int]:
 _OWNER = re.compile(r" owner=(\d+) ")
 
 
+def copy_of(shared: deque[T]) -> deque[T]:
+    """A copy of a deque that other threads change. With the interpreter lock this is one step."""
+    while True:
+        try:
+            return shared.copy()
+        except RuntimeError:  # without it: another thread has changed the deque meanwhile
+            pass
+
+
 def items_of(shared: dict[K, V]) -> list[tuple[K, V]]:
     """The items of a dict that other threads change without a lock.
 

@@ -75,7 +75,7 @@ class Drainables:
         """Let the calls that the end of the connection has interrupted return their messages. Wait only briefly: a
         thread may never get to it, or the call may be beneath this one, on the same thread."""
         deadline, me, nobody = Deadline(HAND_BACK), threading.get_ident(), waiting.Gate()
-        while any(thread != me for thread in self.calls.copy()) and not deadline.expired():
+        while any(thread != me for thread in waiting.copy_of(self.calls)) and not deadline.expired():
             nobody.wait(HAND_BACK / 100)
 
     def enter(self, drainable: Drainable, instead_of: Drainable | None = None) -> None:

@@ -159,7 +159,7 @@ class Mailbox:
         """Bytes not taken yet, exact to one chunk; only meaningful for mailboxes with a byte limit."""
         freed = self._bytes_freed
         taken = self._count_in - len(self.items)
-        for count, total in self._marks.copy():  # a copy: the reader may run concurrently
+        for count, total in waiting.copy_of(self._marks):  # a copy: the reader may run concurrently
             if count > taken:
                 break
             freed = total

@@ -562,7 +562,7 @@ class Outbox:
         self.refuse(reason)
         with self._account:
             self._take_sender()
-            return [frame for frame in self.frames.copy() if not isinstance(frame, LINK_FRAMES)]
+            return [frame for frame in waiting.copy_of(self.frames) if not isinstance(frame, LINK_FRAMES)]
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: send nothing to the parent's socket. Its locks may be held forever, so replace them."""

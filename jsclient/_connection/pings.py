@@ -96,7 +96,7 @@ class Pings:
         with self._lock:
             if not pongs_come:
                 sent.open.clear()
-            failed = sent.waiting.copy()
+            failed = waiting.copy_of(sent.waiting)
         for ping in failed:
             if ping.ticket is not None:
                 ping.ticket.put(make())

@@ -276,9 +276,10 @@ class Inbox(BaseSubscription):
     def _within_credit(self, messages: list[Msg], nbytes: int) -> bool:
         """Check the real contents; False to drop these messages."""
         mailbox = self.mailbox
-        waiting = sum(message_size(item) + OVERHEAD for item in mailbox.items.copy() if isinstance(item, Msg))
-        if len(mailbox.items) + len(messages) <= self._most and waiting + nbytes <= self._most_bytes:
-            self._came = waiting + nbytes
+        items = waiting.copy_of(mailbox.items)
+        held = sum(message_size(item) + OVERHEAD for item in items if isinstance(item, Msg))
+        if len(mailbox.items) + len(messages) <= self._most and held + nbytes <= self._most_bytes:
+            self._came = held + nbytes
             mailbox.overflowing = False
             return True
         mailbox.dropped += len(messages)

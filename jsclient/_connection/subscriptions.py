@@ -178,7 +178,7 @@ class Subscriptions:
 
     def told(self) -> list[bytes]:
         """The sids of the last SUBs of this link in their order, and `UNSUB` for each UNSUB between them."""
-        return [told.sid for told in self._told.copy()]
+        return [told.sid for told in waiting.copy_of(self._told)]
 
     def beyond_the_limit(self, told: list[bytes], refused: int) -> list[BaseSubscription] | None:
         """The subscriptions that a server had no room for, which are the last of the `told` ones. None if an UNSUB in

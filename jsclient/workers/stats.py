@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from jsclient import waiting
+
 if TYPE_CHECKING:
     from jsclient.workers.progress import Held
 
@@ -78,7 +80,7 @@ def percentile(times: list[float], part: float) -> float:
 def snapshot(counters: Iterable[Counters], held: Iterable[Held], **rest: Any) -> PoolSnapshot:
     """Add the counters up. `held` has the messages of workers and keys."""
     all_counters = list(counters)
-    times = sorted(value for counter in all_counters for value in counter.times.copy())
+    times = sorted(value for counter in all_counters for value in waiting.copy_of(counter.times))
     in_hand = list(held)
     begun = [item.started if item.taken is None else item.taken for item in in_hand]
 

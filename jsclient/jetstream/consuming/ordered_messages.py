@@ -432,7 +432,7 @@ class OrderedMessages(MessageIterator[M]):
 
     def _waiting_size(self) -> tuple[int, int]:
         """(messages, bytes) checked and not taken."""
-        ready = self._ready.copy()
+        ready = waiting.copy_of(self._ready)
         return len(ready), sum(map(message_size, ready))
 
     # --- how it is with it, and the end -------------------------------------------------------------------------

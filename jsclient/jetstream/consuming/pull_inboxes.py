@@ -126,7 +126,7 @@ class PullInbox:
     def snapshot(self) -> tuple[int, int]:
         """(messages, bytes) received and not taken, without statuses and link events."""
         count = size = 0
-        for item in self.mailbox.items.copy():
+        for item in waiting.copy_of(self.mailbox.items):
             if self._is_message(item):
                 count += 1
                 size += message_size(item)
@@ -134,7 +134,7 @@ class PullInbox:
 
     def statuses(self) -> list[Msg]:
         """The statuses received and not taken."""
-        items = self.mailbox.items.copy()
+        items = waiting.copy_of(self.mailbox.items)
         return [item for item in items if not isinstance(item, NO_MESSAGE) and self.is_control(item)]
 
     def _is_message(self, item: Any) -> bool:

@@ -175,8 +175,8 @@ class RunOut:
     def _positions(self) -> list[int]:
         """The consumer sequences of the last taken messages and of the waiting ones, in order."""
         found: set[int] = set()
-        there = self._items.copy()  # first: a message taken meanwhile appears twice, but none is missed
-        for item in (*there, *self._taken.copy()):
+        there = waiting.copy_of(self._items)  # first: a message taken meanwhile appears twice, but none is missed
+        for item in (*there, *waiting.copy_of(self._taken)):
             with suppress(AttributeError, errors.NotJetStreamMessage):  # a link event, a status
                 found.add(consumer_position(item.raw_reply)[1])
         return sorted(found)
