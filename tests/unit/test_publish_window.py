@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from typing import Any
 
 from jsclient.jetstream.publishing.future import PublishFuture
@@ -216,3 +217,17 @@ def test_an_ack_that_comes_while_large_messages_are_counted_anew() -> None:
     window.answers += 30
     assert window.fit(50.125, 0.125)
     assert window.large == {}
+
+
+def test_a_publisher_goes_on_if_the_window_empties_before_it_waits() -> None:
+    class Acknowledged(Window):
+        def has_room(self, size: int = 0) -> bool:
+            found = super().has_room(size)
+            self.pending.clear()  # the reader has got all acks just then
+            return found
+
+    window = Acknowledged(10, 1000)
+    fill(window, 10)
+    begun = time.monotonic()
+    assert window.wait_for_room(1, 20)
+    assert time.monotonic() - begun < 10

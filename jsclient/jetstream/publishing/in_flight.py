@@ -427,7 +427,7 @@ class Window:
             if deadline.expired():
                 return False
             count = min(len(self.pending), self.limit)
-            below = count - max(1, count // self._parts)
+            below = max(0, count - max(1, count // self._parts))  # 0: all may be acknowledged by now
             self._park(below, lambda below=below: len(self.pending) <= below, deadline)  # type: ignore[misc]
         return True
 
