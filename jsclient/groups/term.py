@@ -96,11 +96,9 @@ class Term:
             self.pool.wake()
 
     def _arrived(self, message: GroupMessage) -> None:
-        pool, meta = self.pool, message.metadata
+        pool = self.pool
         self.pin = source_of(self.consumer).pins.get(PRIORITY_GROUP, "")
-        item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
-        item.held = Held(message, pool.terms.ack_wait / PART)
-        item.held.waiting = True
+        item = Item.of(message, Held(message, pool.terms.ack_wait / PART, waiting=True))
         tries = self.tries.pop(item.sequence, item.tries)
         if tries.stored in (0, item.stored):
             item.tries = tries
@@ -120,16 +118,9 @@ class Term:
             held = self.order.missing
             pool.ready.notify()
         if verdict == "done":
-            self._ack_again(message)
+            pool.settler.ack_again(message)
         if held:
             pool.wake()
-
-    def _ack_again(self, message: GroupMessage) -> None:
-        """It was handled here, and its ack was lost."""
-        try:
-            message.ack()
-        except errors.JsClientError as error:
-            log.info("%r was handled before, and is not acked yet: %s", message, error)
 
     def _suspected(self, item: Item, message: GroupMessage) -> bool:
         """Look at the first message of a partition after its owner died; True: handle the next ones one by one."""
@@ -234,10 +225,7 @@ class Term:
 
     def _give_back(self, items: list[Item]) -> None:
         for item in items:
-            try:
-                item.message.nak()
-            except errors.JsClientError as error:
-                log.info("%r comes again after ack_wait: %s", item.message, error)
+            self.pool.settler.give_back(item.message)
         if not self.pool.connection.closed:
             self.pool.engine.flush_outbox()
 

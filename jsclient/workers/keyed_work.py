@@ -142,7 +142,6 @@ class KeyedWork:
             return
         assert pool.options.key is not None
         item = self._item_of(message)
-        item.held.waiting = True
         interruptions = pool.interruptions
         if interruptions != self._interruptions:
             self._interruptions = interruptions
@@ -166,26 +165,21 @@ class KeyedWork:
 
     def _item_of(self, message: JetStreamMsg) -> Item:
         held = self._pool.hold(message)
+        held.waiting = True
         try:
-            meta = message.metadata
-            item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
+            return Item.of(message, held)
         except errors.NotJetStreamMessage:
             # An account import rewrote the ack subject. Only the object identifies the message, and the pool notices no
             # gaps.
-            item = Item(message, -id(message), (self._order.last or 0) + 1)
-        item.held = held
-        return item
+            return Item(message, -id(message), (self._order.last or 0) + 1, held=held)
 
     def _done_before(self, item: Item) -> None:
         """It was handled here. If the server counts its deliveries from 1 again, the consumer was reset on purpose."""
         if deliveries_of(item.message) == 1:
             with self._ready:
                 self._order.admit_again(item)
-            return
-        try:
-            item.message.ack()
-        except errors.JsClientError as error:
-            log.info("%r was handled before, and is not acked yet: %s", item.message, error)
+        else:
+            self._pool.settler.ack_again(item.message)
 
     def _drop(self, item: Item) -> None:
         with self._ready:

@@ -47,7 +47,9 @@ class Item:
 
     __slots__ = ("delivery", "held", "key", "lane", "message", "poison", "sequence", "stored", "tries", "until")
 
-    def __init__(self, message: Any, sequence: int, delivery: int, stored: int = 0, key: Hashable = None) -> None:
+    def __init__(
+        self, message: Any, sequence: int, delivery: int, stored: int = 0, key: Hashable = None, held: Any = None
+    ) -> None:
         self.message: Any = message
         self.sequence: int = sequence
         self.delivery: int = delivery
@@ -55,9 +57,15 @@ class Item:
         self.key: Hashable = key
         self.lane: Hashable = None  # the key under which it waits or runs
         self.until: float = 0.0  # not to be tried again before
-        self.held: Any = None
+        self.held: Any = held
         self.tries: Tries = Tries()
         self.poison: str = ""  # why it must not be handled once more
+
+    @classmethod
+    def of(cls, message: Any, held: Any) -> Item:
+        """A message that waits, with the numbers of its delivery."""
+        meta = message.metadata
+        return cls(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns, held=held)
 
     def __repr__(self) -> str:
         return f"<Item {self.sequence} of key {self.key!r}>"

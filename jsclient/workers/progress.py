@@ -25,7 +25,7 @@ class Held:
 
     __slots__ = ("hung", "interval", "key", "message", "retries", "started", "taken", "told", "waiting")
 
-    def __init__(self, message: Any, interval: float) -> None:
+    def __init__(self, message: Any, interval: float, waiting: bool = False) -> None:
         self.message: Any = message
         self.interval: float = interval
         self.told: float
@@ -33,7 +33,7 @@ class Held:
         self.started = self.told = time.monotonic()
         self.taken: float | None = None if message is None else self.started
         self.hung: Any = None  # the message of a hung handler. A worker uses one Held for many messages.
-        self.waiting: bool = False  # It waits behind its key, or for its next try: no handler runs with it.
+        self.waiting: bool = waiting  # It waits behind its key, or for its next try: no handler runs with it.
         self.key: Any = None  # with order by key
         self.retries: int = 0  # failed tries in this process, in addition to those that the server counts
 

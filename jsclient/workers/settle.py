@@ -209,6 +209,14 @@ class Settler:
         except errors.NotSupported:  # below 2.10.4
             message.term()
 
+    @staticmethod
+    def ack_again(message: JetStreamMsg) -> None:
+        """It was handled here, and its ack was lost."""
+        try:
+            message.ack()
+        except errors.JsClientError as error:
+            log.info("%r was handled before, and is not acked yet: %s", message, error)
+
     def give_back(self, message: JetStreamMsg) -> None:
         """Not started: let another worker have it now."""
         self._quietly(message, message.nak)
