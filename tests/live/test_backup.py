@@ -224,3 +224,16 @@ def test_the_files_are_those_of_the_nats_cli(js: JetStream, tmp_path: Path) -> N
     assert plain["config"]["name"] == "ORDERS"
     assert plain["state"]["messages"] == 9
     assert tmp_path.stat().st_mode & 0o777 in (0o700, 0o755)
+
+
+def test_a_backup_that_fails_leaves_nothing(js: JetStream, tmp_path: Path) -> None:
+    js.create_stream(StreamConfig(name="S", subjects=["s.*"]))
+    js.publish("s.a", b"x" * 1000)
+
+    def fail(received: int, expected: int) -> None:
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        backup.backup_stream(js, "S", tmp_path / "b", progress=fail)
+    assert list((tmp_path / "b").iterdir()) == []
+    backup.backup_stream(js, "S", tmp_path / "b")

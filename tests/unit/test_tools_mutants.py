@@ -10,10 +10,11 @@ import pytest
 from tools import mutants
 
 FAULTS = mutants.faults()
-LEAST = 100
+LEAST = 120
 PACKAGES = {
     *("protocol", "_connection", "jetstream", "keyvalue", "objectstore", "services", "workers"),
-    *("groups", "coordination", "backup", "system", "testing"),
+    *("groups", "coordination", "backup", "system", "testing", "arrow", "exactly", "planning", "spark", "cli"),
+    "_transport",
 }
 
 

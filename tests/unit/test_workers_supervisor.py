@@ -298,3 +298,15 @@ def test_a_process_that_has_reached_its_limit_is_replaced_without_a_pause(
 
     with caplog.at_level(logging.INFO, "jsclient.workers"):
         supervised(supervisor, drive)
+
+
+@pytest.mark.parametrize("status", [2, 3])
+def test_a_process_that_cannot_work_ends_the_service(program: Path, status: int) -> None:
+    """Wrong usage, or a stream that does not exist: another start would fail, too."""
+    program.write_text(f"#!/bin/sh\nexit {status}\n")
+    late = threading.Timer(20, os.kill, (os.getpid(), signal.SIGTERM))
+    late.start()
+    try:
+        assert Supervisor([str(program)], 1, 5.0).run() == status
+    finally:
+        late.cancel()
