@@ -45,6 +45,8 @@ def test_bad_schedules_are_refused() -> None:
         Schedule.every(5, "t", time_zone="Europe/Berlin")  # type: ignore[call-arg]
     with pytest.raises(errors.ConfigError):
         Schedule.every(5, "t", rollup="x")  # type: ignore[arg-type]
+    with pytest.raises(errors.ConfigError):
+        Schedule.every(5, "t", rollup="all")  # type: ignore[arg-type]
 
 
 def test_an_interval_of_one_second_is_the_shortest() -> None:

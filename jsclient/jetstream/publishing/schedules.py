@@ -36,7 +36,7 @@ class Schedule:
             the schedule.
         source: Publish the last message of this subject instead of the schedule's own (server 2.14).
         ttl: The TTL of the published message, in seconds.
-        rollup: Nats-Rollup of the published message (server 2.14).
+        rollup: "sub" makes the published message replace the earlier ones of its subject (server 2.14).
         time_zone: An IANA name for cron specifications, for example "Europe/Berlin" (server 2.14). The default is UTC.
     """
 
@@ -44,15 +44,15 @@ class Schedule:
     target: str
     source: str | None = None
     ttl: float | dt.timedelta | Literal["never"] | None = None
-    rollup: Literal["sub", "all"] | None = None
+    rollup: Literal["sub"] | None = None
     time_zone: str | None = None
 
     def __attrs_post_init__(self) -> None:
         check_subject(self.target, "schedule target")
         if self.source is not None:
             check_subject(self.source, "schedule source")
-        if self.rollup not in (None, "sub", "all"):
-            raise ConfigError(f'rollup must be "sub" or "all", got {self.rollup!r}')
+        if self.rollup not in (None, "sub"):
+            raise ConfigError(f'the rollup of a schedule must be "sub", got {self.rollup!r}')
         if self.time_zone is not None and self.spec.startswith(("@at ", "@every ")):
             raise ConfigError("time_zone belongs to cron specifications only")
 
@@ -64,7 +64,7 @@ class Schedule:
         *,
         source: str | None = None,
         ttl: float | dt.timedelta | Literal["never"] | None = None,
-        rollup: Literal["sub", "all"] | None = None,
+        rollup: Literal["sub"] | None = None,
     ) -> Schedule:
         """Once, at a timezone-aware point in time; the server fires up to about 0.25 s after it, never before."""
         moment = as_timestamp(when, "when").astimezone(dt.timezone.utc)
@@ -78,7 +78,7 @@ class Schedule:
         *,
         source: str | None = None,
         ttl: float | dt.timedelta | Literal["never"] | None = None,
-        rollup: Literal["sub", "all"] | None = None,
+        rollup: Literal["sub"] | None = None,
     ) -> Schedule:
         """Again and again, every `interval` seconds (1 or more)."""
         ns = to_ns(interval)
@@ -96,7 +96,7 @@ class Schedule:
         *,
         source: str | None = None,
         ttl: float | dt.timedelta | Literal["never"] | None = None,
-        rollup: Literal["sub", "all"] | None = None,
+        rollup: Literal["sub"] | None = None,
         time_zone: str | None = None,
     ) -> Schedule:
         """Six fields (seconds first), or "@hourly", "@daily", "@weekly", "@monthly", "@yearly"."""
