@@ -161,6 +161,8 @@ class Overtaken(Renewing):
         super().__init__()
         self.value = b""
         self.revisions: list[int] = []
+        self.holder: Lease | None = None
+        self.ends: list[float] = []
 
     def create(self, key: str, value: bytes, **options: Any) -> int:
         self.value = value
@@ -170,6 +172,8 @@ class Overtaken(Renewing):
         self.revisions.append(revision)
         if revision == 1:
             raise errors.RevisionMismatch("another revision", "bucket", key)
+        assert self.holder is not None
+        self.ends.append(elapsed() + self.holder.remaining)
         return super().update(key, value, revision, **options)
 
     def get(self, key: str, **options: Any) -> Any:
@@ -178,11 +182,13 @@ class Overtaken(Renewing):
 
 def test_a_renewal_with_a_lost_answer_is_renewed_again_before_it_counts() -> None:
     bucket = Overtaken()
-    holder = Lease(bucket, "key", Terms(TTL, True), None)  # type: ignore[arg-type]
+    holder = bucket.holder = Lease(bucket, "key", Terms(3.0, True), None)  # type: ignore[arg-type]
     assert holder.take(Deadline(5))
+    taken = elapsed()
     assert bucket.renewed.wait(20)
     holder.release()
     assert bucket.revisions[:3] == [1, 5, 6]
+    assert bucket.ends[0] <= taken + 3.0 * 0.9 + 0.001, "the lost answer has given no time"
 
 
 def test_a_forked_child_has_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
