@@ -24,3 +24,12 @@ def test_the_page_counts_the_cases() -> None:
     }
     assert [int(said) for said, _ in rows] == [covered(test) for _, test in rows]
     assert f"**{sum(int(said) for said, _ in rows)} of 325**" in page
+
+
+def test_the_page_names_the_tests_of_the_points() -> None:
+    page = PAGE.read_text(encoding="utf-8").split("## Where clients differ on batches")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(test_\w+_\w+)`", page)) - {"test_point", "test_ab"}
+    files = {path: (ROOT / path).read_text(encoding="utf-8") for path in re.findall(r"`(tests/live/\w+\.py)`", page)}
+    tests = {path: set(re.findall(r"^def (test_\w+)", text, re.M)) for path, text in files.items()}
+    assert named <= set().union(*tests.values())
+    assert tests["tests/live/test_batch_points.py"] <= named
