@@ -254,6 +254,8 @@ def links(browser: Any, selector: str) -> list[str]:
 def test_navigation_leads_to_a_page_and_its_links_to_the_reference(browser: Any, url: str) -> None:
     browser.get(f"{url}/index.html")
     assert "jsclient" in browser.title
+    browser.find_element("css selector", ".sidebar-tree a[href^='guides.html']").click()
+    wait_until(lambda: browser.current_url.endswith("/guides.html"), 20)
     browser.find_element("css selector", ".sidebar-tree a[href^='jetstream.html']").click()
     wait_until(lambda: browser.current_url.endswith("/jetstream.html"), 20)
     assert any("api/errors.html#" in link for link in links(browser, "article a"))
@@ -267,7 +269,7 @@ def test_code_can_be_copied(browser: Any, url: str) -> None:
     browser.get(f"{url}/start.html")
     button = wait_until(lambda: browser.find_elements("css selector", ".highlight-python button.copybtn"), 20)[0]
     code = browser.find_element("css selector", ".highlight-python")
-    browser.execute_script("arguments[0].scrollIntoView()", code)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", code)
     ActionChains(browser).move_to_element(code).move_to_element(button).click().perform()  # it is seen below the mouse
     read = "const done = arguments[0]; navigator.clipboard.readText().then(done, error => done(`${error}`))"
     assert wait_until(lambda: str(browser.execute_async_script(read)).startswith("import jsclient"), 20)
