@@ -30,6 +30,7 @@ from jsclient.planning.planner import share
 from jsclient.planning.selection import Selection, no_stream
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.following import Follower, News
+from jsclient.spark.idling import Idling
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
@@ -64,6 +65,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._planned: Offset | None = None
         self._moved_at = -math.inf  # when a batch was planned last
         self._ear = Ear(options)
+        self._idling: Idling = Idling()
 
     def follower(self, name: str) -> Follower:
         found = self._followers.get(name)
@@ -89,9 +91,18 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; the very `start` when there is none (Spark compares the text)."""
+        if self._idling.rests(start):
+            return start
+        end = self._latest(start, limit)
+        if end is start and not self._available_now:
+            self._idling.looked(start)
+        return end
+
+    def _latest(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before = self._checked(Offset.from_dict(start, self.options.refuse))
         with lease(self.options) as nc:
             found = self._look(nc, before)
+            self._idling.streams = [(access, state) for access, state, _ in found.values()]
             streams = {name: begin.resting() for name, (_, _, begin) in found.items()}
             self._planned = attrs.evolve(before, streams=streams)
             if self._too_little(sum(max(0, state.end - begin.next) for _, state, begin in found.values()), limit):
@@ -373,4 +384,5 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def stop(self) -> None:
         """Never called by Spark 4.3: the process is killed."""
+        self._idling.end()
         self._ear.close()
