@@ -26,7 +26,9 @@ def findings(url: str, *words: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_delivery_is_tried_and_nothing_is_left(server: NatsServer) -> None:
-    found = findings(server.url)
+    done = program(server.url, "check", "--json")
+    found = {one["what"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0
     for what in ("clock", "duplicate window", "pull", "acks"):
         assert found[what]["level"] == "ok", found
     with jsclient.connect(server.url) as nc:
@@ -57,6 +59,7 @@ def test_acks_that_are_not_permitted_are_found() -> None:
         done = program(server.url, "check", "--json", "--user", "few", "--password", "p")
     found = {one["what"]: one for one in map(json.loads, done.stdout.splitlines())}
     assert done.stderr == "", "a finding is told once"
+    assert done.returncode == 1, "a finding failed"
     assert found["pull"]["level"] == "ok", found
     assert found["acks"]["level"] == "fail", found
     assert "$JS.ACK.>" in found["acks"]["advice"]

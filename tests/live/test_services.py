@@ -82,6 +82,8 @@ def test_exceptions_of_the_handler_are_answers(service: Service, client: Connect
     assert endpoint.stats().last_error.startswith("500:RuntimeError")
     client.publish("fail", b"nobody waits for an answer")
     wait_until(lambda: endpoint.stats().num_errors == 3)
+    service.reset()
+    assert (endpoint.stats().num_errors, endpoint.stats().last_error) == (0, "")
 
 
 def test_statistics_and_reset(service: Service, client: Connection) -> None:
