@@ -15,7 +15,7 @@ from jsclient import errors
 from jsclient.auth.nkeys import KeyPair, KeyType
 from jsclient.jetstream import JetStream
 from jsclient.services import Service
-from jsclient.testing import NatsServer, wait_until
+from jsclient.testing import Cluster, NatsServer, wait_until
 
 RECIPE = Path(__file__).parents[1] / "examples" / "recipe_auth_callout.py"
 SUE: dict[str, Any] = {"user": "sue", "password": "sue's password"}
@@ -88,6 +88,18 @@ def test_instances_share_the_requests(rig: Rig) -> None:
     rig.services[0].stop()
     with jsclient.connect(rig.server.url, **SUE) as sue:
         sue.flush()
+
+
+def test_one_service_answers_every_server_of_a_cluster(rig: Rig) -> None:
+    recipe, issuer = rig.recipe, rig.issuer
+    with Cluster(config=recipe["CONFIG"] % issuer.public) as cluster:
+        with jsclient.connect(cluster.servers[0].url, user="callout", password="callout secret") as nc:
+            recipe["serve"](nc, issuer)
+            for server in cluster.servers:
+                with jsclient.connect(server.url, **SUE) as sue:
+                    sue.flush()
+                with pytest.raises(errors.AuthError):
+                    jsclient.connect(server.url, user="eve", password="x")
 
 
 def test_the_page_shows_what_it_prints(server: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:

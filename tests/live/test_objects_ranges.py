@@ -15,7 +15,7 @@ import jsclient
 from jsclient import errors, objectstore
 from jsclient.jetstream import JetStream
 from jsclient.objectstore import ObjectMeta, ObjectStore
-from jsclient.testing import NatsServer
+from jsclient.testing import Cluster, NatsServer
 
 DATA = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(1000))  # 32,000 bytes
 
@@ -127,6 +127,20 @@ def test_zipfile_reads_one_member(store: ObjectStore) -> None:
         assert archive.namelist() == ["big", "small"]
         assert archive.read("small") == b"found"
         assert archive.read("big") == DATA * 10
+
+
+def test_parts_of_a_replicated_store_survive_a_change_of_the_leader() -> None:
+    with Cluster() as cluster, jsclient.connect(cluster.url) as nc:
+        js = JetStream(nc)
+        store = objectstore.create_object_store(js, bucket="s", storage="memory", num_replicas=3)
+        store.put(ObjectMeta(name="a", chunk_size=1000), DATA)
+        with store.open("a") as file:
+            assert file.read(1500) == DATA[:1500]
+            js.stream("OBJ_s").step_down()
+            file.seek(30_500)
+            assert file.read() == DATA[30_500:]
+        with store.get("a", start=1500, length=5000) as reader:
+            assert reader.read() == DATA[1500:6500]
 
 
 def test_pandas_and_pyarrow_read_an_open_object(store: ObjectStore) -> None:
