@@ -63,7 +63,7 @@ class Batch:
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.written: list[int] = []  # bytes, as the stream answered
-        self.size = 0  # known once there are blocks
+        self.size: int = 0  # known once there are blocks
         self.blocks: Sequence[Buffer] | None = None  # what to write; None: frames may still be added
 
     def form(self) -> None:
@@ -156,9 +156,9 @@ class Sender:
         self.stream = stream
         self.lock: Any = waiting.new_turn()
         self.batch: Batch | None = None  # frames that have left the queue, and are not out yet
-        self.turns = 0  # writes begun
-        self.bytes_taken = 0  # from the queue
-        self.broken = False  # nothing is written any more
+        self.turns: int = 0  # writes begun
+        self.bytes_taken: int = 0  # from the queue
+        self.broken: bool = False  # nothing is written any more
         self._in_doubt = False
         self._queue = queue
         self._tell_broken = broken

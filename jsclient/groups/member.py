@@ -51,6 +51,9 @@ LEAVE_PART: Final = 0.2
 class Member(Core):
     """One member of a group. Programs see the GroupPool."""
 
+    stopping: bool  # again, because pyright infers a type here, too
+    taken_from: Consumer[Any] | None
+
     def __init__(
         self, group: PartitionedGroup[Any], handler: Callable[[Any], Any], terms: MemberOptions, options: PoolOptions
     ) -> None:

@@ -33,6 +33,9 @@ log: logging.Logger = logging.getLogger("jsclient.workers")
 class PoolCore(Core):
     """The work of a WorkerPool. Programs see the WorkerPool."""
 
+    stopping: bool  # again, because pyright infers a type here, too
+    taken_from: Consumer[Any] | None
+
     def __init__(self, consumer: Consumer[Any], handler: Callable[[Any], Any], options: dict[str, Any]) -> None:
         handlers.required(handler, "the handler")
         values = values_in(consumer)

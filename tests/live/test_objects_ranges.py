@@ -132,7 +132,7 @@ def test_zipfile_reads_one_member(store: ObjectStore) -> None:
 def test_parts_of_a_replicated_store_survive_a_change_of_the_leader() -> None:
     with Cluster() as cluster, jsclient.connect(cluster.url) as nc:
         js = JetStream(nc)
-        store = objectstore.create_object_store(js, bucket="s", storage="memory", num_replicas=3)
+        store = objectstore.create_object_store(js, bucket="s", storage="memory", replicas=3)
         store.put(ObjectMeta(name="a", chunk_size=1000), DATA)
         with store.open("a") as file:
             assert file.read(1500) == DATA[:1500]

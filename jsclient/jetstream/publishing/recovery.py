@@ -94,7 +94,7 @@ class Recovery:
         self._sending = False  # some thread sends the held messages, also those that arrive meanwhile
         self._send_more = False
         self.sweeping: bool = False
-        self.swept = 0.0  # When the last sweep began. Messages that it has not seen are younger.
+        self.swept: float = 0.0  # When the last sweep began. Messages that it has not seen are younger.
         self._oldest: Entry | None = None
         self._moved = 0.0  # When the oldest one got its ack, seen by the sweep.
         self._asked: dict[str, tuple[float, str]] = {}  # Is there a stream? Time and answer, by subject.
