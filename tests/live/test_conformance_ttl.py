@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +43,11 @@ def reason(stream: Stream, subject: str = SUBJECT) -> str | None:
         return stream.get_last_msg(subject, direct=False).headers.get("Nats-Marker-Reason")
     except errors.MessageNotFound:
         return None
+
+
+def left(stream: Stream, subject: str) -> list[str | None]:
+    """The reason of each message on a subject, None for a message that is no marker."""
+    return [message.headers.get("Nats-Marker-Reason") for message in stream.get_batch(100, subject=subject)]
 
 
 def count(stream: Stream) -> int:
@@ -104,8 +110,8 @@ def test_ttl_201_202_values_that_are_taken(js: JetStream, text: str) -> None:
     assert stream.get_last_msg(SUBJECT, direct=False).headers["Nats-TTL"] == text
 
 
-@pytest.mark.parametrize("text", ["abc", "500ms", "-1"])
-def test_ttl_204_205_values_that_are_refused(js: JetStream, text: str) -> None:
+@pytest.mark.parametrize("text", ["0", "0s", "abc", "500ms", "-1"])
+def test_ttl_203_204_205_values_that_are_refused(js: JetStream, text: str) -> None:
     stream = new_stream(js)
     with pytest.raises(errors.MessageTtlRefused):
         js.publish(SUBJECT, b"x", headers={"Nats-TTL": text})
@@ -134,6 +140,15 @@ def test_ttl_401_402_a_message_that_never_ends(js: JetStream) -> None:
     assert stream.get_last_msg("t.kept", direct=False).data == b"x"
 
 
+def test_ttl_303_the_time_counts_from_the_time_of_the_message(js: JetStream) -> None:
+    stream = new_stream(js)
+    js.publish(SUBJECT, b"x", ttl=2)
+    stored = stream.get_last_msg(SUBJECT, direct=False).time
+    assert stored is not None
+    wait_until(lambda: count(stream) == 0, 10)
+    assert dt.datetime.now(dt.timezone.utc) >= stored + dt.timedelta(seconds=2)
+
+
 # --- 500 to 900: markers, copies --------------------------------------------------------------------------------
 
 
@@ -144,11 +159,46 @@ def test_ttl_501_504_the_last_value_leaves_a_marker(js: JetStream, config: dict[
     wait_until(lambda: reason(stream) == "MaxAge", 10)
 
 
+def test_ttl_502_no_marker_while_the_subject_has_a_message(js: JetStream) -> None:
+    stream = marked(js, max_age=1)
+    js.publish(SUBJECT, b"aged")
+    js.publish(SUBJECT, b"kept", ttl="never")
+    wait_until(lambda: stream.info().state.first_seq == 2, 10)
+    assert stream.get_last_msg(SUBJECT, direct=False).data == b"kept"
+    assert stream.info().state.last_seq == 2
+
+
+def test_ttl_503_a_marker_ends_too(js: JetStream) -> None:
+    stream = marked(js, subject_delete_marker_ttl=2, max_age=1)
+    js.publish(SUBJECT, b"x")
+    wait_until(lambda: reason(stream) == "MaxAge", 10)
+    assert stream.get_last_msg(SUBJECT, direct=False).headers["Nats-TTL"] == "2s"
+    wait_until(lambda: count(stream) == 0, 10)
+
+
 def test_ttl_505_without_the_setting_there_are_none(js: JetStream) -> None:
     stream = new_stream(js)
     js.publish(SUBJECT, b"x", ttl=1)
     wait_until(lambda: count(stream) == 0, 10)
     assert reason(stream) is None
+
+
+@pytest.mark.parametrize(("config", "stored"), [({}, "60"), ({"max_msgs_per_subject": 1}, "2")], ids=str)
+def test_ttl_506_markers_raise_the_smallest_ttl(js: JetStream, config: dict[str, Any], stored: str) -> None:
+    stream = marked(js, **config)
+    js.publish(SUBJECT, b"x", ttl=2)
+    assert stream.get_last_msg(SUBJECT, direct=False).headers["Nats-TTL"] == stored
+
+
+def test_ttl_701_801_deletes_and_purges_may_leave_a_marker(js: JetStream) -> None:
+    """nats-server 2.15.1 leaves none; the cases accept both."""
+    stream = marked(js)
+    stream.delete_msg(js.publish("t.deleted", b"x").seq)
+    assert left(stream, "t.deleted") in ([], ["Remove"])
+    for data in (b"1", b"2", b"3"):
+        js.publish("t.purged", data)
+    stream.purge(subject="t.purged")
+    assert left(stream, "t.purged") in ([], ["Purge"])
 
 
 def test_ttl_702_802_an_older_value_leaves_none(js: JetStream) -> None:
@@ -169,3 +219,10 @@ def test_ttl_901_902_a_mirror_stores_them(js: JetStream, honoured: bool) -> None
     assert copy.get_last_msg(SUBJECT, direct=False).headers["Nats-TTL"] == "2"
     if honoured:
         wait_until(lambda: count(copy) == 0, 10)
+
+
+def test_ttl_904_a_stream_with_sources_has_markers(js: JetStream) -> None:
+    new_stream(js)
+    copy = marked(js, name="DST", subjects=None, max_age=1, sources=[StreamSource(name="TTL")])
+    js.publish(SUBJECT, b"x")
+    wait_until(lambda: reason(copy) == "MaxAge", 10)
