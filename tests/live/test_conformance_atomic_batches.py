@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
@@ -313,6 +315,44 @@ def test_ab_803_a_stream_has_at_most_50_open_batches(js: JetStream, stream: Stre
     assert "error" in send(js, next_nuid(), 1)
     assert send(js, batches[0], 2, "1")["count"] == 2
     assert send(js, next_nuid(), 1) == {}
+
+
+def test_ab_804_a_server_has_at_most_1000_open_batches(js: JetStream, stream: Stream) -> None:
+    for number in range(20):
+        new_stream(js, f"AB{number}", subjects=[f"many.{number}"])
+        for _ in range(50):
+            first = {"Nats-Batch-Id": next_nuid(), "Nats-Batch-Sequence": "1"}
+            assert js.nc.request(f"many.{number}", b"", headers=first, timeout=5).data == b""
+    assert "error" in send(js, next_nuid(), 1)
+    js.delete_stream("AB0")
+    assert send(js, next_nuid(), 1) == {}
+
+
+@pytest.mark.slow
+def test_ab_801_802_805_1001_an_idle_batch_is_abandoned(js: JetStream, stream: Stream) -> None:
+    idle, quiet, busy = (next_nuid() for _ in range(3))
+    inbox = js.nc.new_inbox()
+    with js.nc.subscribe(ABANDONED) as abandoned, js.nc.subscribe(inbox) as answers:
+        for batch in (idle, busy):
+            assert send(js, batch, 1) == {}
+        js.nc.publish("t.a", b"", reply=inbox, headers={"Nats-Batch-Id": quiet, "Nats-Batch-Sequence": "1"})
+        assert answers.next(timeout=5).data == b""
+        js.nc.publish("t.a", b"", headers={"Nats-Batch-Id": quiet, "Nats-Batch-Sequence": "2"})
+        for number in (2, 3, 4):
+            time_passes(5.0, "the server abandons a batch after 10 s without a message")
+            assert send(js, busy, number) == {}
+        advisories = [json.loads(abandoned.next(timeout=5).data) for _ in range(2)]
+        assert code(send(js, idle, 2)) == 10176
+        assert send(js, busy, 5, "1")["count"] == 5
+        js.nc.flush()
+        assert (abandoned.pending, answers.pending) == (0, 0)
+    assert {advisory["batch"] for advisory in advisories} == {idle, quiet}
+    for advisory in advisories:
+        assert advisory["type"] == "io.nats.jetstream.advisory.v1.stream_batch_abandoned"
+        assert (advisory["stream"], advisory["reason"]) == ("AB", "timeout")
+        assert advisory["id"]
+        assert dt.datetime.fromisoformat(advisory["timestamp"][:19])
+    assert [message.headers["Nats-Batch-Id"] for message in stored(stream)] == [busy] * 5
 
 
 def test_ab_1002_1003_1004_why_a_batch_is_abandoned(js: JetStream, stream: Stream) -> None:

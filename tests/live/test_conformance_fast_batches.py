@@ -368,19 +368,40 @@ def test_fb_1001_1002_1003_an_idle_batch_is_given_up(js: JetStream, stream: Stre
 # --- 1100: limits -----------------------------------------------------------------------------------------------
 
 
-def test_fb_1101_1103_a_stream_has_at_most_1000_open_batches(js: JetStream, stream: Stream) -> None:
+def opened(js: JetStream, subject: str, batches: int = 1000) -> str:
+    """The inbox of open batches with the ids 0, 1, ...; each has an answer."""
     inbox = js.nc.new_inbox()
-    answers = js.nc.subscribe(f"{inbox}.>")
-    for number in range(1000):
-        js.nc.publish("t.a", b"x", reply=f"{inbox}.{number}.10.ok.1.0.$FI")
-    for _ in range(1000):
-        assert json.loads(answers.next(timeout=10).data)["type"] == "ack"
-    assert "error" in Batch(js).start()
-    js.nc.publish("t.a", b"x", reply=f"{inbox}.0.10.ok.2.2.$FI")
-    while "type" in (answer := json.loads(answers.next(timeout=10).data)):
-        pass
+    with js.nc.subscribe(f"{inbox}.>") as answers:
+        for number in range(batches):
+            js.nc.publish(subject, b"x", reply=f"{inbox}.{number}.10.ok.1.0.$FI")
+        waiting = {str(number) for number in range(batches)}
+        while waiting:
+            answer = answers.next(timeout=10)
+            assert json.loads(answer.data)["type"] == "ack"
+            waiting.discard(answer.subject[len(inbox) + 1 :].split(".")[0])
+    return inbox
+
+
+def test_fb_1101_1103_a_stream_has_at_most_1000_open_batches(js: JetStream, stream: Stream) -> None:
+    inbox = opened(js, "t.a")
+    assert code(Batch(js).start()) == 10211
+    with js.nc.subscribe(f"{inbox}.0.>") as answers:
+        js.nc.publish("t.a", b"x", reply=f"{inbox}.0.10.ok.2.2.$FI")
+        while "type" in (answer := json.loads(answers.next(timeout=10).data)):
+            pass
     assert answer["count"] == 2
     assert published(js, 1002).count == 1002
+
+
+@pytest.mark.slow
+def test_fb_1102_a_server_has_at_most_50000_open_batches(js: JetStream, stream: Stream) -> None:
+    for number in range(50):
+        new_stream(js, f"FB{number}", subjects=[f"many.{number}"])
+        opened(js, f"many.{number}")
+    assert code(Batch(js).start()) == 10211
+    assert count(stream) == 0
+    js.delete_stream("FB0")
+    assert published(js).count == 3
 
 
 # --- 1200: a new leader -----------------------------------------------------------------------------------------
