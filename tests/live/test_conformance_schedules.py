@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from tests.pauses import time_passes
@@ -370,3 +371,24 @@ def test_sch_801_times_are_utc(js: JetStream, stream: Stream) -> None:
     message = fired(stream)[0]
     assert message.time is not None
     assert abs((message.time - moment.replace(microsecond=0)).total_seconds()) < 2
+
+
+def test_sch_802_a_time_zone_moves_the_times(js: JetStream, stream: Stream) -> None:
+    """Two schedules for one moment; the zone shows in the next time of the second."""
+    moment = soon(3)
+    # Not a zone whose clocks may change in this hour of the night.
+    zone = "America/New_York" if moment.astimezone(dt.timezone(dt.timedelta(hours=-5))).hour > 3 else "Asia/Tokyo"
+    try:
+        local = moment.astimezone(ZoneInfo(zone))
+    except ZoneInfoNotFoundError:
+        pytest.skip("this machine does not know the time zone")
+    for key, there, name in (("utc", moment, "UTC"), ("zone", local, zone)):
+        spec = f"{there.second} {there.minute} {there.hour} * * *"
+        if "error" in plan(js, spec, key=key, Nats_Schedule_Time_Zone=name):
+            pytest.skip("the machine of the server does not know the time zone")
+    for key, there in (("utc", moment), ("zone", local)):
+        message = fired(stream, key=key)[0]
+        assert message.time is not None
+        assert abs((message.time - moment.replace(microsecond=0)).total_seconds()) < 2
+        tomorrow = dt.datetime.fromisoformat(message.headers["Nats-Schedule-Next"].replace("Z", "+00:00"))
+        assert tomorrow == there.replace(microsecond=0) + dt.timedelta(days=1)
