@@ -509,6 +509,29 @@ def test_a_link_that_is_lost_and_back_between_two_takes(server: NatsServer, js: 
                 assert time.monotonic() - started < 4, round_
 
 
+def test_a_link_that_is_back_after_a_take_saw_it_lost(server: NatsServer, js: JetStream) -> None:
+    """nats.go #2135: the take that saw the loss has ended when the link returns; the next take pulls all the same."""
+    durable(js)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        with JetStream(nc).consumer("M", "C").messages() as messages:
+            for round_ in range(1, 4):
+                publish(js, 5)
+                for _ in range(5):
+                    messages.next(timeout=5).ack()
+                nc.flush()
+                proxy.refuse()
+                wait_until(lambda: not nc.is_connected)
+                with pytest.raises(errors.NoMessages):
+                    messages.next(timeout=0.1)
+                proxy.accept()
+                wait_until(lambda now=round_: nc.stats().reconnects == now)  # type: ignore[misc]
+                nc.flush()
+                publish(js, 1)
+                started = time.monotonic()
+                messages.next(timeout=10).ack()
+                assert time.monotonic() - started < 4, round_
+
+
 def test_buffered_messages_survive_a_disconnect(server: NatsServer, js: JetStream) -> None:
     publish(js, 20)
     durable(js)

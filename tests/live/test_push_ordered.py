@@ -10,6 +10,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient._connection import Mailbox
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
@@ -92,6 +93,29 @@ def test_a_reader_that_pauses_loses_nothing(js: JetStream) -> None:
         seen += take(messages, 49)
         assert seen == list(range(1, 51))
         assert messages.resets == 0
+
+
+def test_the_limits_of_other_push_readers_drop_nothing(js: JetStream) -> None:
+    """nats.go #2107: flow control bounds what waits, so no limit of the client makes a gap."""
+    publish(js, 2000)
+    with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages(pending_messages=5, pending_bytes=50) as messages:
+        wait_until(lambda: messages.buffered >= 500)
+        assert take(messages, 2000) == list(range(1, 2001))
+        assert messages.resets == 0
+
+
+def test_messages_that_were_dropped_are_read_again(js: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nats.go #2107: a message counts when the reader takes it, so a drop before that is a gap."""
+    mailbox = Mailbox(20, None)
+    monkeypatch.setattr("jsclient.jetstream.consuming.push_intake.Mailbox", lambda messages, nbytes: mailbox)
+    with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages() as messages:
+        publish(js, 10)
+        assert take(messages, 5) == list(range(1, 6))
+        publish(js, 2000, first=11)
+        wait_until(lambda: mailbox.dropped > 0)
+        mailbox.max_messages = None
+        assert take(messages, 2005) == list(range(6, 2011))
+        assert messages.resets >= 1
 
 
 def test_a_deleted_stream_is_raised(js: JetStream) -> None:
