@@ -14,7 +14,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, PubAck, Stream, StreamConfig, StreamSource
 from jsclient.nuid import next_nuid
-from jsclient.testing import NatsServer, wait_until
+from jsclient.testing import Cluster, NatsServer, wait_until
 
 
 @pytest.fixture
@@ -241,6 +241,17 @@ def test_ab_404_405_expectations_that_a_batch_cannot_have(js: JetStream, stream:
     assert stored(stream) == []
 
 
+def test_ab_412_a_subject_that_the_batch_has_written_to(js: JetStream, stream: Stream) -> None:
+    """The case also accepts a batch that is stored; nats-server 2.15.1 refuses it at the commit."""
+    last = js.publish("t.a", b"before").seq
+    batch = next_nuid()
+    assert send(js, batch, 1) == {}
+    more = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": "2", "Nats-Expected-Last-Subject-Sequence": str(last)}
+    js.nc.publish("t.a", b"", headers=more)
+    answer = send(js, batch, 3, "1")
+    assert stream.info().state.messages == 1 + (0 if "error" in answer else 3)
+
+
 # --- 500: message ids -------------------------------------------------------------------------------------------
 
 
@@ -299,6 +310,15 @@ def test_ab_702_an_end_is_not_counted(js: JetStream, stream: Stream) -> None:
     assert stored(stream)[-1].headers["Nats-Batch-Commit"] == "1"
 
 
+def test_ab_703_an_end_alone_stores_nothing(js: JetStream, stream: Stream) -> None:
+    """The case accepts an error, too; nats-server 2.15.1 answers with one."""
+    if not js.nc.server_info.at_least(2, 14):
+        pytest.skip("needs nats-server 2.14")
+    answer = send(js, next_nuid(), 1, "eob", b"ignored")
+    assert "error" in answer or answer["count"] == 0
+    assert stored(stream) == []
+
+
 def test_ab_704_an_unknown_commit(js: JetStream, stream: Stream) -> None:
     batch = next_nuid()
     assert send(js, batch, 1) == {}
@@ -353,6 +373,24 @@ def test_ab_801_802_805_1001_an_idle_batch_is_abandoned(js: JetStream, stream: S
         assert advisory["id"]
         assert dt.datetime.fromisoformat(advisory["timestamp"][:19])
     assert [message.headers["Nats-Batch-Id"] for message in stored(stream)] == [busy] * 5
+
+
+def test_ab_901_902_a_new_leader_has_all_of_a_batch_or_nothing(server: NatsServer) -> None:
+    if server.version < (2, 12, 0):
+        pytest.skip("atomic batches need nats-server 2.12")
+    with Cluster(3) as cluster, jsclient.connect(cluster.url) as nc:
+        js = JetStream(nc)
+        stream = new_stream(js, num_replicas=3, storage="file")
+        ack = commit(js, b"1", b"2", b"3", b"4", b"5")
+        stream.step_down()
+        assert (ack.count, ack.seq, stream.info().state.last_seq) == (5, 5, 5)
+        wait_until(lambda: [message.data for message in stored(stream)] == [b"1", b"2", b"3", b"4", b"5"], 10)
+        batch = next_nuid()
+        assert [send(js, batch, number) for number in range(1, 6)] == [{}] * 5
+        stream.step_down()
+        answer = send(js, batch, 6, "1")
+        assert stream.info().state.last_seq == 5 + (0 if "error" in answer else answer["count"])
+        assert answer.get("count", 6) == 6
 
 
 def test_ab_1002_1003_1004_why_a_batch_is_abandoned(js: JetStream, stream: Stream) -> None:

@@ -287,6 +287,16 @@ def test_dg_701_a_mirror_answers_for_its_origin(js: JetStream) -> None:
     assert {stream.get_last_msg("k.a", direct=True).data for _ in range(20)} == {b"m5"}
 
 
+def test_dg_702_a_mirror_answers_while_its_origin_is_offline() -> None:
+    with Cluster(3) as cluster, jsclient.connect(cluster.url) as nc:
+        js = JetStream(nc)
+        stream = new_stream(js, "k.a")
+        copy = mirror(js, num_replicas=3)
+        wait_until(lambda: copy.info().state.messages == 1, 10)
+        cluster.stream_leader("DG").stop()
+        wait_until(lambda: serves(stream), 20)
+
+
 def test_dg_703_not_for_an_origin_without_direct_gets(js: JetStream) -> None:
     stream = new_stream(js, "k.a", allow_direct=False)
     copy = mirror(js)
