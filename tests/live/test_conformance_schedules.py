@@ -16,6 +16,8 @@ from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, RawStreamMsg, Schedule, Stream, StreamConfig, StreamSource
 from jsclient.testing import NatsServer, wait_until
 
+pytestmark = pytest.mark.slow  # schedules take seconds
+
 WHY = "a schedule that has ended publishes nothing, for longer than its interval"
 
 

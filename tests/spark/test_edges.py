@@ -12,6 +12,7 @@ import pytest
 import jsclient
 from jsclient.arrow import chunks, pulling
 from jsclient.arrow.access import StreamAccess
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.batch_answers import AnswerSink
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.values import moment
@@ -244,9 +245,12 @@ def test_headers_that_are_not_for_rows(js: Js, server: NatsServer, stream_name: 
     from jsclient.spark import publish_partition
 
     options = {"servers": server.url, "subject": f"{stream_name}.x", "publishMode": "async"}
-    for name in ("Nats-Batch-Id", "nats-msg-id", "Nats-Batch-Commit"):
-        with pytest.raises(JetStreamSparkError, match=f"SCHEMA_MISMATCH.*{name}"):
-            publish_partition([{"value": "1", "headers": {name: "1"}}], options)
+    given = {"Nats-Batch-Id": "1", "nats-msg-id": "1", "Nats-Batch-Commit": "1", "A": "1"}
+    assert publish_partition([{"value": "1", "headers": given}], options).rows == 1
+    stored = JetStream(js.nc).stream(stream_name).get_msg(1)
+    assert stored.headers is not None
+    assert set(stored.headers) == {"A", "Nats-Msg-Id"}
+    assert stored.headers["Nats-Msg-Id"] != "1", "the sink has its own ids"
     for headers in ({"A": "1\r\nB: 2"}, {"A B": "1"}, {"": "1"}):
         with pytest.raises(JetStreamSparkError, match="JETSTREAM_"):
             publish_partition([{"value": "1", "headers": headers}], options)

@@ -20,6 +20,8 @@ from jsclient.testing import NatsServer
 
 from .conftest import Js
 
+pytestmark = pytest.mark.slow  # `make test-sparks` runs all of it, on each version
+
 RELEASE = running()[1] if find_spec("pyspark") else (0, 0)
 sources = pytest.mark.skipif(RELEASE < (4, 0), reason="Python data sources need PySpark 4.0")
 streaming_read = pytest.mark.skipif(RELEASE < (4, 2), reason="readStream needs PySpark 4.2")
