@@ -10,9 +10,9 @@ from typing import Any
 
 from jsclient import protocol, waiting
 from jsclient._connection import reading as taking
+from jsclient._connection.calls import EachCall
 from jsclient._connection.mailbox import Mailbox
 from jsclient._connection.reading import Reading
-from jsclient._connection.requests import EachCall
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 

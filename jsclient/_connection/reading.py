@@ -35,8 +35,8 @@ from jsclient.message import Msg
 from jsclient.protocol.parser import only_message
 
 if TYPE_CHECKING:
+    from jsclient._connection.calls import EachCall
     from jsclient._connection.mailbox import Mailbox
-    from jsclient._connection.requests import EachCall
     from jsclient._connection.sinks import Inbox
 
 LARGE: Final = 64 * 1024

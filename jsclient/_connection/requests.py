@@ -19,7 +19,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks, errors, handlers, nuid, waiting
-from jsclient._connection.mailbox import OVERHEAD, message_size
+from jsclient._connection.calls import Call, EachCall, ManyCall, put_further
 from jsclient._connection.reading import read_replies, read_reply
 from jsclient._connection.sender import LinkFrame
 from jsclient._connection.sinks import CANCEL_SLICE, ReplySink
@@ -35,106 +35,11 @@ if TYPE_CHECKING:
 
 NO_STATUS: Final = b"NATS/1.0 503"
 
-FURTHER_SIZE: Final = 4_096
-"""Bytes of a further reply (see `later_reply`) at most: an ack is small."""
-
 MOST_FURTHER: Final = 1_024
 """Answered requests that may get a further reply. Beyond that the oldest is forgotten."""
 
 EACH_WRITE: Final = 256
 """Requests of `request_each` that are joined before they are queued: about 32 KiB."""
-
-MOST_REPLIES: Final = 64 * 1024 * 1024
-"""Bytes of replies to one request that may wait to be taken (`PENDING_BYTES` of a subscription); more are dropped."""
-
-
-class Call:
-    """One question under way, and what its thread waits on: a ticket that gets the reply, or why none comes."""
-
-    # Of the class, because most calls leave them as they are.
-    frame: Frame = b""
-    counted = False  # `messages_out` includes the last copy
-    answered = False  # it needs no more from the reader
-    several = False  # its thread may want a second reply, as the first one will show
-    borrows = True  # its thread may read the first reply itself
-
-    def __init__(self, prefix: bytes, subject: str = "") -> None:
-        self.prefix = prefix
-        self.token: bytes = nuid.new_token()
-        self.reply: bytes = prefix + self.token
-        """The subject of its reply."""
-        self.subject = subject
-        self.ticket: waiting.Ticket[Any] = waiting.Ticket()
-
-    @property
-    def under_way(self) -> bool:
-        """True until its first reply."""
-        return not self.answered
-
-    def take(self, token: bytes, message: Msg) -> bool:
-        """The reader: whether the message is the one that the thread waits for."""
-        if not self.answered:
-            self.answered = True
-            return True
-        if self.several:
-            put_further(self.ticket, message)
-        return False
-
-
-def put_further(ticket: waiting.Ticket[Any], message: Msg) -> None:
-    """Keep a reply after the first one, which a thread may ask for later. At most two messages wait."""
-    if len(message.data) <= FURTHER_SIZE and ticket.size() < 2:
-        ticket.put(message)
-
-
-class ManyCall(Call):
-    """One that takes replies until its thread ends it. The reader counts up what waits, the thread counts down."""
-
-    received = taken = dropped = 0
-    borrows = False
-
-    @property
-    def under_way(self) -> bool:
-        return not self.received
-
-    def take(self, token: bytes, message: Msg) -> bool:
-        size = message_size(message) + OVERHEAD
-        if self.received - self.taken + size > MOST_REPLIES:
-            self.dropped += 1
-            return False
-        self.received += size
-        return True
-
-    def took(self, message: Msg) -> None:
-        """Raises SlowConsumer if others were dropped."""
-        self.taken += message_size(message) + OVERHEAD
-        if self.dropped:
-            raise errors.SlowConsumer(
-                f"replies to {self.subject!r} were dropped: {MOST_REPLIES} bytes of them waited. They do "
-                "not come again. Take them faster, or ask for fewer.",
-                self.subject,
-                self.dropped,
-            )
-
-
-class EachCall(Call):
-    """Many questions at once: it takes one reply to each, the first one, and its thread is woken by the last."""
-
-    def __init__(self, prefix: bytes, count: int) -> None:
-        super().__init__(prefix)
-        self.numbers: dict[bytes, int] = {nuid.new_token(): number for number in range(count)}  # by token
-        self.replies: dict[int, Msg] = {}
-
-    @property
-    def complete(self) -> bool:
-        return len(self.replies) == len(self.numbers)
-
-    def take(self, token: bytes, message: Msg) -> bool:
-        self.replies.setdefault(self.numbers[token], message)
-        if self.answered or not self.complete:
-            return False
-        self.answered = True
-        return True
 
 
 class Requests(ReplySink):

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from jsclient import Connection, ConnectOptions, errors, nuid, protocol
+from jsclient._connection.calls import Call, EachCall, ManyCall
 from jsclient._connection.encoding import Encoder
-from jsclient._connection.requests import MOST_FURTHER, Call, EachCall, ManyCall, Requests
+from jsclient._connection.requests import MOST_FURTHER, Requests
 from jsclient._connection.session import MAX_PONGS
 from jsclient._connection.wake_chain import WakeChain
 from jsclient.connection import engine_of
