@@ -90,7 +90,7 @@ class FastBatch(Generic[V]):
 
     Attributes:
         id: Its id on the server.
-        ack: The ack of the end. It is None before the end.
+        ack: The ack of the end, also if a lost or refused message ended the batch. It is None before the end.
         acked: The server has confirmed the messages up to this number.
         gaps: Numbers of messages that were lost on the way, with `gap="ok"`.
         errors: The error of each refused message by its number, with `gap="ok"`.
@@ -205,7 +205,7 @@ class FastBatch(Generic[V]):
         self._size = number
         self._subject = subject
         if len(self._inbox):
-            self._take_replies()
+            self._take_replies(deadline)
         if self.acked + self._flow * self._outstanding <= number:
             self._wait_until(lambda: self.acked + self._flow * self._outstanding > number, deadline)
         return number
@@ -320,7 +320,7 @@ class FastBatch(Generic[V]):
             wait = deadline.remaining() if third is None else deadline.at_most(third)
             item = self._inbox.next(wait)
             if item is not None:
-                self._handle(item)
+                self._handle(item, deadline)
                 if self._closed and not done():
                     self._check_open()
             elif deadline.expired():
@@ -329,11 +329,11 @@ class FastBatch(Generic[V]):
             elif ping:
                 self._send(self._frame(self._subject, b"", None, self._size, PING), deadline)
 
-    def _take_replies(self) -> None:
+    def _take_replies(self, deadline: Deadline | None) -> None:
         while not self._closed and (item := self._inbox.take()) is not None:
-            self._handle(item)
+            self._handle(item, deadline)
 
-    def _handle(self, item: Any) -> None:
+    def _handle(self, item: Any, deadline: Deadline | None) -> None:
         if isinstance(item, LinkEvent):
             if item is not LinkEvent.RECONNECTED:
                 raise self._lost(item.value)
@@ -352,9 +352,9 @@ class FastBatch(Generic[V]):
                 self.acked = max(self.acked, reply.seq)
                 self._flow = reply.msgs or self._flow
             elif reply.type == "gap":
-                self._on_gap(range(reply.last_seq, reply.seq))
+                self._on_gap(range(reply.last_seq, reply.seq), deadline)
             elif reply.error is not None:
-                self._on_error(reply.seq if reply.type == "err" else 0, error_of(reply.error))
+                self._on_error(reply.seq if reply.type == "err" else 0, error_of(reply.error), deadline)
             else:
                 self._on_end(decode_fast(payload))
         except BAD_JSON as error:
@@ -363,9 +363,10 @@ class FastBatch(Generic[V]):
                 f"something that is not a stream answered the batch: {payload[:120]!r}. {self._standing()}"
             ) from error
 
-    def _on_gap(self, lost: range) -> None:
+    def _on_gap(self, lost: range, deadline: Deadline | None) -> None:
         self.gaps.append(lost)
         if self._gap == "fail":
+            self._take_last_ack(deadline)
             self._end("has lost messages")
             raise BatchGap(
                 f"messages {lost.start} to {lost.stop - 1} of the batch were lost on their way: they and those after "
@@ -373,10 +374,12 @@ class FastBatch(Generic[V]):
                 lost,
             )
 
-    def _on_error(self, number: int, error: ApiError) -> None:
+    def _on_error(self, number: int, error: ApiError, deadline: Deadline | None) -> None:
         if number and self._gap == "ok":
             self.errors[number] = error  # the batch continues without this message
             return
+        if number and self._started:
+            self._take_last_ack(deadline)
         self._end("was refused by the server")
         if not self._started:
             raise error.told_as(f"{brief(error)}. Nothing of the batch is stored. {error.advice}")
@@ -386,6 +389,19 @@ class FastBatch(Generic[V]):
             f"the server refused message {number} of the batch ({brief(error)}). It and those after it are not stored. "
             f"{self._standing(number - 1)}"
         )
+
+    def _take_last_ack(self, deadline: Deadline | None) -> None:
+        """The server has ended the batch: wait for the ack that counts what it stored. It follows immediately."""
+        deadline = Deadline((deadline or Deadline(self._timeout)).at_most(API_TIMEOUT))
+        while self.ack is None and (item := self._inbox.next(deadline.remaining())) is not None:
+            if isinstance(item, LinkEvent):
+                if item is not LinkEvent.RECONNECTED:
+                    return
+                continue
+            reply = _decode_flow(item.data)
+            if not reply.type and reply.error is None:
+                self.ack = decode_fast(item.data)
+                self.acked = max(self.acked, self.ack.count)
 
     def _on_end(self, ack: PubAck) -> None:
         self.ack = ack
