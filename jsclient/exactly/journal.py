@@ -135,19 +135,6 @@ class Journal:
             if not self._write_batch(entry):
                 self.check()  # another task was first, or another run
 
-    def partitions(self) -> list[int]:
-        """The partitions that some run has begun, of this batch or of an earlier one."""
-        root = f"$KV.{self._kv.bucket}.{self._job.query}."
-        access = StreamAccess(self._access.nc, self._access.options, f"KV_{self._kv.bucket}")
-        body = {"subjects_filter": f"{root}*"}
-
-        def ask() -> list[int]:
-            pages = access.api.pages(f"STREAM.INFO.{access.stream}", "state.subjects", body)
-            found = [subject for page in pages for subject in page.get("state", {}).get("subjects") or ()]
-            return sorted(int(number) for number in (each.removeprefix(root) for each in found) if number.isdecimal())
-
-        return access.retrying("STREAM.INFO", ask)
-
     def check(self) -> None:
         """JETSTREAM_FENCED if another run has taken the batch over, or another attempt the partition."""
         found, revision = self._read(self._job.query)

@@ -51,15 +51,13 @@ def _journal(nc: Connection, options: WriteSettings, job: Job) -> Journal | str:
             kv = refuse_journal(nc, options, f"the journal cannot be written: {options.hide(str(error.__cause__))}")
     if options.delivery_semantics == "exactly-once":
         raise options.refuse("JETSTREAM_JOURNAL_UNAVAILABLE", f"deliverySemantics=exactly-once needs a journal: {kv}")
-    if options.publish_mode == "atomic":
-        return f"{kv}. Rows are stored once only if a replay has the same rows in the same partitions and order"
     return f"{kv}. Rows are stored once only while their stream recognises repeated messages (deliverySemantics=window)"
 
 
 def _write_plainly(nc: Connection, options: WriteSettings, batches: Iterator[pa.RecordBatch], job: Job) -> Outcome:
-    ids = options.delivery_semantics != "at-least-once" and options.publish_mode != "atomic"
+    ids = options.delivery_semantics != "at-least-once"
     rows = RowMaker(options, ContentIds(key_of(job.query, job.batch), str(job.partition)) if ids else None)
-    with TaskPublisher(nc, options, job.query, job.batch, job.partition) as publisher:
+    with TaskPublisher(nc, options, job.partition) as publisher:
         for record_batch in batches:
             publisher.publish(rows.of_batch(record_batch))
         return Outcome(publisher.finish(), publisher.notes, journaled=False)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from jsclient.durations import Deadline
-from jsclient.exactly.atomic import AtomicPublisher
 from jsclient.exactly.fast_rows import FastRowPublisher
 from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
 from jsclient.exactly.sending import fast_publisher, row_publisher
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 class TaskPublisher:
     """The publisher of one task, chosen by publishMode and by the features of the target stream."""
 
-    def __init__(self, nc: Connection, options: WriteSettings, job: str, batch: int, partition: int) -> None:
+    def __init__(self, nc: Connection, options: WriteSettings, partition: int) -> None:
         self._nc = nc
         self._options = options
         self._partition = partition
@@ -35,17 +34,10 @@ class TaskPublisher:
         self.notes: list[str] = []  # Messages that the user has to see although nothing failed.
         self._window: RowPublisher | None = None
         self._fast: FastRowPublisher | None = None
-        self.atomic: AtomicPublisher | None = None
-        self._fast_subjects: FastSubjects | None = None
-        if options.publish_mode == "atomic":
-            self.atomic = AtomicPublisher(nc, options, job, batch, partition, self._look)
-        elif options.publish_mode in ("auto", "fast"):
-            self._fast_subjects = FastSubjects(nc, options)
+        self._fast_subjects = None if options.publish_mode == "async" else FastSubjects(nc, options)
 
     def publish(self, rows: Iterable[Row]) -> None:
-        if self.atomic is not None:
-            self.atomic.publish(rows)
-        elif self._fast_subjects is None:
+        if self._fast_subjects is None:
             self._windowed().publish(rows)
         else:
             self._fast_or_windowed(list(rows), self._fast_subjects)
@@ -78,8 +70,7 @@ class TaskPublisher:
     def settle(self, timeout: float) -> bool:
         """True if no row is in flight any more, at the latest after `timeout` seconds. For a task that fails."""
         deadline = Deadline(timeout)
-        used = [each for each in (self._window, self._fast) if each is not None]
-        return self.atomic is None and all(each.settle(deadline.remaining()) for each in used)
+        return all(each.settle(deadline.remaining()) for each in self._publishers())
 
     def _check_duration(self) -> None:
         """A retry of a task that takes longer than the window repeats rows that are no longer recognised."""
@@ -91,12 +82,8 @@ class TaskPublisher:
                     "been run again, rows would have been stored twice. Make the window longer, or the tasks smaller"
                 )
 
-    def _publishers(self) -> list[RowPublisher | FastRowPublisher | AtomicPublisher]:
-        return [each for each in (self._window, self._fast, self.atomic) if each is not None]
-
-    def _look(self) -> None:
-        if self.guard is not None:
-            self.guard()
+    def _publishers(self) -> list[RowPublisher | FastRowPublisher]:
+        return [each for each in (self._window, self._fast) if each is not None]
 
     def _windowed(self) -> RowPublisher:
         if self._window is None:
@@ -118,8 +105,8 @@ class TaskPublisher:
         """Once per stream, as soon as its first ack is in: without a window ids are worthless."""
         if self._options.delivery_semantics == "at-least-once":
             return
-        for publisher in (self._window, self._fast):
-            for stream in list(publisher.seen) if publisher is not None else ():
+        for publisher in self._publishers():
+            for stream in list(publisher.seen):
                 if stream not in self._windows:
                     found = deduplication(self._nc, self._options, stream)
                     self._windows[stream] = found.window

@@ -67,23 +67,6 @@ class Sorter:
             )
 
 
-class Behind:
-    """Like Sorter, for a partition of which exactly the first `rows` rows are certainly stored."""
-
-    def __init__(self, rows: int) -> None:
-        self._left = rows
-        self.skipped = rows
-        self.aside: list[Row] = []
-
-    def missing(self, rows: list[Row], by_column: bool) -> list[Row]:
-        stored = min(self._left, len(rows))
-        self._left -= stored
-        return rows[stored:]
-
-    def left_over(self) -> Counter[bytes]:
-        return Counter()
-
-
 class Spool:
     """Record batches on the local disk, to be read more than once."""
 

@@ -54,11 +54,7 @@ class WriteSettings(Settings, Protocol):
 
     @property
     def publish_mode(self) -> str:
-        """`async`, `fast` (batches of nats-server 2.14), `atomic` (2.12.1), or `auto` for fast if that works."""
-
-    @property
-    def atomic_marker_subject(self) -> str | None:
-        """With `atomic`, the prefix of the subjects of the markers."""
+        """`async`, `fast` (batches of nats-server 2.14), or `auto` for fast if that works."""
 
     @property
     def max_in_flight(self) -> int:

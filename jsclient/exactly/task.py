@@ -8,7 +8,6 @@ The steps are in jsclient/spark/README.md, "How a replay finds its rows".
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,14 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from jsclient.arrow.access import StreamAccess, cached
+from jsclient.arrow.access import StreamAccess
 from jsclient.durations import elapsed, seconds_of
-from jsclient.exactly.atomic import Markers
 from jsclient.exactly.ids import ContentIds, key_of
 from jsclient.exactly.journal import Job, Journal
 from jsclient.exactly.publishing import TaskPublisher
 from jsclient.exactly.readback import Stored, Unsure, forget_others, keep, read_back
-from jsclient.exactly.replay import Behind, Sorter, Spool
+from jsclient.exactly.replay import Sorter, Spool
 from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
 from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sink_streams import taker_of
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from jsclient.connection import Connection
-    from jsclient.exactly.atomic import AtomicPublisher
     from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.api.models import StreamConfig
 
@@ -74,15 +71,10 @@ class JournaledTask:
         self._pace = Pace(journal)
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects of streams that are in the entry of the batch
-        self._nameless = False  # rows go out without their ids
         self._alone = not journal.overtook  # no earlier attempt of this run can have rows in flight
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
-        if self._options.publish_mode == "atomic":
-            self._fence_others()
-        with TaskPublisher(self._nc, self._options, self._job.query, self._job.batch, self._job.partition) as publisher:
-            if publisher.atomic is not None:
-                publisher.atomic.run = self._job.run
+        with TaskPublisher(self._nc, self._options, self._job.partition) as publisher:
             publisher.guard = self._journal.check  # an outage may be long enough for another run to take over
             forget_others(self._key)
             try:
@@ -91,21 +83,6 @@ class JournaledTask:
                 if self._alone and publisher.settle(DRAIN):
                     self._journal.leave()
                 raise
-
-    def _fence_others(self) -> None:
-        """A run that takes a batch over fences the markers of all partitions that were begun, once per worker.
-
-        An attempt of another run may begin its partition after that. So each attempt looks at the journal before its
-        first chunk, when it has its marker. Either it sees the new run, or its partition was begun before.
-        """
-        self._pace.look_first()
-        job = self._job
-        if self._journal.batch.again:
-            markers = Markers(self._nc, self._options, job.query)
-            key = "fenced", job.query, job.batch, job.run
-            cached(self._nc, key, lambda: markers.fence(self._journal.partitions(), job.run))
-            # This marker is new to the journal. Otherwise another worker would write it again, and refuse its rows.
-            markers.fence([job.partition], job.run)
 
     # --- the first attempt ------------------------------------------------------------------------------
 
@@ -120,8 +97,6 @@ class JournaledTask:
     def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
         for subject in {row[0] for row in rows} - self._known:
             self._announce(subject, publisher)
-        if self._nameless:
-            rows = [(*row[:3], None) for row in rows]
         self._pace.publish(rows, publisher)
 
     def _announce(self, subject: bytes, publisher: TaskPublisher) -> None:
@@ -153,9 +128,7 @@ class JournaledTask:
         first.ids = set()
         for batch in batches:
             spool.add(batch)
-            rows = first.rows(batch)
-            if publisher.atomic is not None:
-                publisher.atomic.compare(rows)
+            first.rows(batch)
         before, begins = self._journal.before, self._journal.batch.begins
         if before.ended and (before.rows, before.total) == (first.count, first.total):
             log.info("%s was written whole before; nothing is published", self._job.where)
@@ -174,21 +147,12 @@ class JournaledTask:
         self._journal.end(made.count, made.total, not sorter.aside and not left_over)
         return Outcome(totals, notes, self._journal.batch.begins, sorter.aside, left_over)
 
-    def _sorter(self, publisher: TaskPublisher, notes: list[str], first: _Counted) -> Sorter | Behind:
+    def _sorter(self, publisher: TaskPublisher, notes: list[str], first: _Counted) -> Sorter:
         """The object that separates stored rows from missing ones."""
-        atomic = publisher.atomic  # where the rows go in chunks with markers
-        again = self._journal.batch.again
-        # The stream itself refuses a chunk of an earlier attempt, because the marker has changed.
-        self._alone = self._alone or atomic is not None
         if _settle(self._job, self._journal, self._alone):
             publisher.restart_clock()
         self._journal.check()  # for where the batch begins, which the attempt before may have entered last
         self._alone = True
-        prefix = None if atomic is None else atomic.prefix()
-        if atomic is not None and prefix is not None and not again:
-            # All attempts belong to one run, which cuts a batch one way only: no row is under another partition.
-            atomic.go_on(behind_prefix=True)
-            return Behind(prefix)
         try:
             if not self._journal.batch.known:
                 raise Unsure("the journal of the first version does not say where the batch began")
@@ -198,22 +162,9 @@ class JournaledTask:
         except Unsure as error:
             text = f"{self._job.where} was begun before, and what of it is stored cannot be seen: {error}"
             accept(self._options, text, error)
-            notes.append(f"{text}. {first.count - (prefix or 0)} rows are published again: some may be stored twice")
-            return self._unsure(atomic, prefix)
-        if atomic is not None:
-            atomic.go_on(behind_prefix=False)
+            notes.append(f"{text}. {first.count} rows are published again: some may be stored twice")
+            stored = Stored()
         return Sorter(stored, self._options.refuse)
-
-    def _unsure(self, atomic: AtomicPublisher | None, prefix: int | None) -> Sorter | Behind:
-        """The user accepts repeated rows. Rows that the marker of an atomic partition covers are stored for certain.
-
-        The sink may still recognise the ids of rows that were removed from it, and would reject complete batches.
-        """
-        if atomic is None:
-            return Sorter(Stored(), self._options.refuse)
-        atomic.go_on(behind_prefix=prefix is not None)
-        self._nameless = prefix is None
-        return Behind(prefix or 0)
 
 
 def accept(options: WriteSettings, text: str, error: Unsure) -> None:
@@ -260,10 +211,6 @@ class Pace:
         self._journal = journal
         self._looked_at = elapsed()
         self._portion = LEAST_PORTION
-
-    def look_first(self) -> None:
-        """Look before the first row, too."""
-        self._looked_at = -math.inf
 
     def publish(self, rows: list[Row], publisher: TaskPublisher | RowPublisher) -> None:
         at = 0

@@ -44,8 +44,6 @@ def guarantee(options: SparkOptions, journaled: bool) -> str:
     """The guarantee for the batch; see the table of guarantees."""
     if journaled:
         return "exactly-once"
-    if options.publish_mode == "atomic":
-        return "atomic"
     return "at-least-once" if options.delivery_semantics == "at-least-once" else "window"
 
 

@@ -56,8 +56,6 @@ TOKENS: Final = {
     "JETSTREAM_JOURNAL_AHEAD": "Nothing was written.",
     # another driver has taken over the query
     "JETSTREAM_FENCED": "The other driver or attempt goes on; this one gives no receipt.",
-    # the replayed batch has other rows than the first attempt
-    "JETSTREAM_NONDETERMINISTIC_REPLAY": "Rows of the first attempt are stored.",
     "JETSTREAM_OVERWRITE_UNSUPPORTED": "Nothing was written.",
     "JETSTREAM_NULL_VALUE": "What was written before stays written.",
     # a key is not at the revision that a row expects

@@ -75,16 +75,14 @@ def publish_partition(
     """
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
     partition = partition_id()
-    journaled = job is not None and batch is not None and checked.publish_mode != "atomic"
+    journaled = job is not None and batch is not None
     if checked.delivery_semantics == "exactly-once" and not journaled:
         raise JetStreamSparkError(
             "JETSTREAM_CONFLICTING_OPTIONS",
-            "publish_partition needs job= and batch= for deliverySemantics=exactly-once, and another publishMode "
-            "than atomic; add them",
+            "publish_partition needs job= and batch= for deliverySemantics=exactly-once; add them",
         )
-    ids = checked.delivery_semantics != "at-least-once" and checked.publish_mode != "atomic"
+    ids = checked.delivery_semantics != "at-least-once"
     number = 0 if batch is None else batch
-    # A digest, because with publishMode=atomic it becomes part of the marker's subject.
     job = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
     calls = _calls_before(job, number)
     if calls:
@@ -94,7 +92,7 @@ def publish_partition(
     maker = RowMaker(checked, ContentIds(key_of(job, number), str(partition)) if ids else None)
     with lease(checked) as nc:
         try:
-            with TaskPublisher(nc, checked, job, number, partition) as publisher:
+            with TaskPublisher(nc, checked, partition) as publisher:
                 for made in grouped(rows, maker, checked.value_format != "binary"):
                     publisher.publish(made)
                 totals = publisher.finish()

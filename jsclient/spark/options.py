@@ -17,6 +17,7 @@ from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
 from jsclient.spark import connecting, values
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.renamed import KAFKA, REMOVED
 from jsclient.spark.secret import ServerUrl
 from jsclient.urls import split_urls
 
@@ -117,8 +118,7 @@ class SparkOptions:
     journal: str | None = _option("journal", "WT", values.text)
     when_unsure: str | None = _option("whenUnsure", "WT", values.choice("fail", "publish"))
     message_id: str = _option("messageId", "WT", values.choice("auto", "column", "content", "none"), "auto")
-    publish_mode: str = _option("publishMode", "WT", values.choice("auto", "async", "fast", "atomic"), "auto")
-    atomic_marker_subject: str | None = _option("atomicMarkerSubject", "WT", values.text)
+    publish_mode: str = _option("publishMode", "WT", values.choice("auto", "async", "fast"), "auto")
     max_in_flight: int = _option("maxInFlight", "WT", values.integer(1), 2_000)
     publish_retries: int = _option("publishRetries", "WT", values.integer(0), 3)
     ack_timeout: float = _option("ackTimeout", "WT", values.duration, 5.0)
@@ -151,8 +151,7 @@ class SparkOptions:
 
     def keeps_journal(self, streaming: bool) -> bool:
         """True if a writing task keeps a journal, provided that its user may have one."""
-        semantics = self.delivery_semantics
-        return self.message_id != "none" and (semantics == "exactly-once" or (semantics == "auto" and streaming))
+        return self.delivery_semantics == "exactly-once" or (self.delivery_semantics == "auto" and streaming)
 
     def target(self, name: str = "") -> str:
         """A name for the sink that stays the same while its options for subject, domain and prefix do."""
@@ -217,26 +216,6 @@ def _words(stream: str) -> list[str]:
     return [word.strip() for word in stream.split(",")]
 
 
-KAFKA: Final = {
-    "kafka.bootstrap.servers": "write 'servers'",
-    "subscribe": "write 'stream', which takes a list, too",
-    "subscribepattern": "write 'stream', where * stands for any characters",
-    "assign": "a stream has no partitions to assign; use 'startingOffsets' and 'endingOffsets'",
-    "topic": "write 'subject'",
-    "key": "the subject takes the place of the key",
-    "partition": "a stream has no partitions; the subject takes their place",
-    "includeheaders": "the column 'headers' is always there; leave it out with .schema()",
-    "groupidprefix": "there are no consumer groups to name",
-    "maxrecordsperpartition": "write 'recordsPerPartition'",
-    "startingoffsetsbytimestamp": "write 'startingTimestamp', one time for all streams",
-    "endingoffsetsbytimestamp": "write 'endingTimestamp', one time for all streams",
-    "startingoffsetsbytimestampstrategy": "write 'startingTimestampStrategy'",
-    "kafkaconsumer.polltimeoutms": "write 'reconnectTimeout' or 'taskTimeout'",
-    "fetchoffset.numretries": "write 'reconnectTimeout'; requests are repeated until then",
-    "fetchoffset.retryintervalms": "write 'reconnectTimeout'; requests are repeated until then",
-}
-"""Options of Spark's Kafka source and sink, in lower case, and the answer to those who write them here."""
-
 SPECS: Final[dict[str, Spec]] = {
     field.metadata["option"].lower(): Spec(
         field.metadata["option"], field.metadata["ways"], field.metadata["parse"], field.name
@@ -259,6 +238,7 @@ def parse(given: Mapping[str, str], way: str) -> SparkOptions:
             nats.append((connecting.check_passthrough(name, value), Secret(value)))
         elif name not in SPARKS_OWN or name in SPECS:
             spec = _spec(name, way)
+            _refuse_removed(f"{name}={value.strip().lower()}", "JETSTREAM_BAD_OPTION")
             fields[spec.field] = _value(spec, value)
     fields["nats"] = tuple(sorted(nats, key=lambda item: item[0]))
     _take_path(fields, options, way)
@@ -272,6 +252,7 @@ def _spec(name: str, way: str) -> Spec:
     if spec is None and (name in KAFKA or name.startswith("kafka")):
         text = KAFKA.get(name, "see Coming from Kafka in jsclient/spark/README.md")
         raise JetStreamSparkError("JETSTREAM_UNKNOWN_OPTION", f"{name!r} is an option of Kafka; {text}")
+    _refuse_removed(name, "JETSTREAM_UNKNOWN_OPTION")
     if spec is None:
         here = {lowered: known.name for lowered, known in SPECS.items() if way in known.ways}
         near = difflib.get_close_matches(name, here, n=1, cutoff=0.5)
@@ -283,6 +264,11 @@ def _spec(name: str, way: str) -> Spec:
             "JETSTREAM_UNKNOWN_OPTION", f"{spec.name!r} is an option of {usable}, not of {WAYS[way]}; leave it out"
         )
     return spec
+
+
+def _refuse_removed(given: str, token: str) -> None:
+    if given in REMOVED:
+        raise JetStreamSparkError(token, f"{given!r} was removed; {REMOVED[given]}")
 
 
 def _value(spec: Spec, value: str) -> Any:
@@ -429,23 +415,9 @@ def _check_writing(o: SparkOptions) -> None:
         f"deliverySemantics=at-least-once sends no ids; leave out messageId={o.message_id}",
     )
     _conflict(
-        not at_least_once and o.message_id == "none" and o.publish_mode != "atomic",
-        "messageId=none needs deliverySemantics=at-least-once or publishMode=atomic",
+        not at_least_once and o.message_id == "none",
+        "messageId=none needs deliverySemantics=at-least-once",
     )
-    _conflict(
-        o.publish_mode == "atomic" and not o.atomic_marker_subject,
-        "publishMode=atomic needs 'atomicMarkerSubject', a subject prefix of the target stream",
-    )
-    _conflict(
-        o.publish_mode == "atomic" and o.message_id in ("column", "content"),
-        "publishMode=atomic makes ids itself where it needs them; one duplicate id would reject a whole batch: leave "
-        f"out messageId={o.message_id}",
-    )
-    _conflict(
-        o.delivery_semantics == "exactly-once" and o.message_id == "none",
-        "deliverySemantics=exactly-once finds rows by their ids; leave out messageId=none",
-    )
-    _conflict(o.publish_mode != "atomic" and o.atomic_marker_subject, "'atomicMarkerSubject' needs publishMode=atomic")
     _conflict(o.journal and o.ledger_bucket, "'ledgerBucket' is the old name of 'journal'; give one of them")
     for name, value in (("journal", o.journal), ("ledgerBucket", o.ledger_bucket), ("whenUnsure", o.when_unsure)):
         _conflict(

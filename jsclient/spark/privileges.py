@@ -131,8 +131,6 @@ def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:
     found = [o.subject or ">", f"{api}INFO", f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
     if o.audit_bucket is not None:
         found.append(f"$KV.{o.audit_bucket}.>")
-    if o.publish_mode == "atomic":
-        found += [f"{o.atomic_marker_subject}.>", f"{api}STREAM.MSG.GET.*"]
     if o.keeps_journal(streaming=letter == known.WRITE_STREAM):
         found += [f"$KV.{bucket}.>", f"{api}STREAM.CREATE.KV_{bucket}", f"{api}STREAM.MSG.GET.*"]
         found += [f"{api}CONSUMER.{operation}.*.>" for operation in ("CREATE", "DELETE", "MSG.NEXT")]

@@ -112,11 +112,6 @@ def check_sink(schema: StructType, options: SparkOptions) -> None:
         )
     if options.message_id == "column" and "msg_id" not in types:
         raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", "messageId=column needs a column 'msg_id'")
-    if options.publish_mode == "atomic" and "msg_id" in types:
-        raise JetStreamSparkError(
-            "JETSTREAM_SCHEMA_MISMATCH",
-            "publishMode=atomic takes no ids (one duplicate would reject a whole batch): drop the column 'msg_id'",
-        )
 
 
 def schema_of(spark_schema: Any) -> pa.Schema:

@@ -53,7 +53,6 @@ class Options(ReadOptions):
     journal_bucket: str = "loop_journal"
     min_dedup_window: float = WINDOW
     publish_mode: str = "auto"
-    atomic_marker_subject: str | None = None
     max_in_flight: int = 100
     ack_timeout: float = 5.0
     publish_retries: int = 3

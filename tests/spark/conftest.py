@@ -154,7 +154,7 @@ def refused_before(server: NatsServer, release: tuple[int, int], token: str) -> 
         yield
 
 
-NEEDS = {"fast": (2, 14), "atomic": (2, 12)}
+NEEDS = {"fast": (2, 14)}
 
 
 def mode_works(server: NatsServer, mode: str) -> AbstractContextManager[None]:

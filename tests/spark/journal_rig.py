@@ -13,7 +13,7 @@ import pytest
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import read_chunks
-from jsclient.exactly import atomic, conclusion, task
+from jsclient.exactly import conclusion, task
 from jsclient.exactly.publishing import TaskPublisher
 from jsclient.spark import options
 from jsclient.spark import writer as writing
@@ -70,14 +70,11 @@ class Sink:
         mode: str = "async",
         **config: Any,
     ) -> None:
-        allowed = {"async": {}, "fast": {"allow_batched": True}, "atomic": {"allow_atomic": True}}[mode]
+        allowed = {"async": {}, "fast": {"allow_batched": True}}[mode]
         js.create(name, **{"duplicate_window": int(WINDOW * 1e9), **allowed, **config})
         self.name, self.js, self.monkeypatch, self.mode = name, js, monkeypatch, mode
         self.batch = 5
         self.options: dict[str, str] = {"deliverySemantics": "exactly-once", "publishMode": mode}
-        if mode == "atomic":
-            self.options["atomicMarkerSubject"] = f"{name}.marker"
-            monkeypatch.setattr(atomic, "CHUNK_ROWS", 7)
         self.url = server.url
         self.ids = False
 
@@ -149,7 +146,7 @@ class History:
     def __init__(self, sink: Sink, seed: int) -> None:
         chance = random.Random(seed)
         self.sink, self.chance = sink, chance
-        sink.ids = chance.random() < 0.2 and sink.mode != "atomic"
+        sink.ids = chance.random() < 0.2
         self.rows = [b"%d" % (i if sink.ids else chance.choice([i, i, i, i % 5])) for i in range(60)]
         self.parts = chance.choice([2, 3, 4])
         self.attempts = chance.randrange(1, 4)

@@ -31,27 +31,23 @@ def stored(js: Js, stream: str, **body: Any) -> tuple[dict[str, list[str]], byte
     return {name: headers.get_all(name) for name in headers}, base64.b64decode(message.get("data") or "")
 
 
-@pytest.mark.parametrize("mode", ["async", "fast", "atomic", "auto"])
+@pytest.mark.parametrize("mode", ["async", "fast", "auto"])
 def test_rows_arrive_with_subjects_headers_and_ids(
     spark: Any, js: Js, server: NatsServer, stream_name: str, contents: Callable[[str], list[int]], mode: str
 ) -> None:
-    js.create(stream_name, allow_batched=True, allow_atomic=True)
+    js.create(stream_name, allow_batched=True)
     frame = spark.range(0, 3000, 1, 2).selectExpr(
         f"concat('{stream_name}.', CASE WHEN id = 7 THEN 'seven' ELSE cast(id % 3 AS string) END) AS subject",
         "cast(id AS string) AS value",
         "CASE WHEN id = 7 THEN map('A', array('1', '2'), 'B', array('x')) END AS headers",
     )
-    marker = {"atomicMarkerSubject": f"{stream_name}.marker"} if mode == "atomic" else {}
     with mode_works(server, mode):
-        sink(frame, server.url, publishMode=mode, **marker)
-        if mode == "atomic":
-            js.api.request(f"STREAM.PURGE.{stream_name}", {"filter": f"{stream_name}.marker.>"})
+        sink(frame, server.url, publishMode=mode)
         assert sorted(contents(stream_name)) == list(range(3000))
         headers, value = stored(js, stream_name, last_by_subj=f"{stream_name}.seven")
         assert (value, headers["A"], headers["B"]) == (b"7", ["1", "2"], ["x"])
-        if mode != "atomic":
-            ids = [stored(js, stream_name, seq=seq)[0]["Nats-Msg-Id"] for seq in range(1, 30)]
-            assert len({text for [text] in ids}) == 29
+        ids = [stored(js, stream_name, seq=seq)[0]["Nats-Msg-Id"] for seq in range(1, 30)]
+        assert len({text for [text] in ids}) == 29
 
 
 def test_a_column_of_ids_is_exact_for_every_plan(spark: Any, js: Js, server: NatsServer, stream_name: str) -> None:

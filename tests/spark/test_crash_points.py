@@ -85,7 +85,7 @@ POINTS: dict[str, tuple[Patched, tuple[int, int] | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["async", "fast", "atomic"])
+@pytest.mark.parametrize("mode", ["async", "fast"])
 @pytest.mark.parametrize("point", list(POINTS))
 def test_each_row_is_stored_once(
     js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, point: str, mode: str

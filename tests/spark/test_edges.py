@@ -19,7 +19,7 @@ from jsclient.spark.values import moment
 from jsclient.testing import NatsServer
 
 from .conftest import Js, mode_works, refused_before
-from .test_without_jvm import at, batches, next_of, read, reader, rows_of, schema_of, source, stream_reader, writer
+from .test_without_jvm import at, batches, next_of, read, reader, rows_of, source, stream_reader, writer
 
 
 @pytest.fixture(autouse=True)
@@ -257,14 +257,6 @@ def test_headers_that_are_not_for_rows(js: Js, server: NatsServer, stream_name: 
     assert publish_partition([{"value": "1", "headers": {"A": None, "B": "2"}}], options).rows == 1
 
 
-def test_atomic_takes_no_ids(server: NatsServer) -> None:
-    from jsclient.spark.datasource import JetStreamDataSource
-
-    options = {"servers": server.url, "subject": "a.x", "publishMode": "atomic", "atomicMarkerSubject": "a.m"}
-    with pytest.raises(JetStreamSparkError, match=r"SCHEMA_MISMATCH.*msg_id"):
-        JetStreamDataSource(options).writer(schema_of("value binary, msg_id string"), False)
-
-
 def test_the_last_ack_is_counted_before_the_task_ends(js: Js, server: NatsServer, stream_name: str) -> None:
     js.create(stream_name)
     made = writer(server.url, subject=f"{stream_name}.x", publishMode="async")
@@ -311,13 +303,12 @@ def test_a_lost_head_is_an_error_unless_accepted(js: Js, server: NatsServer, str
     assert read(accepted) == list(range(40, 100))
 
 
-@pytest.mark.parametrize("mode", ["async", "fast", "atomic"])
+@pytest.mark.parametrize("mode", ["async", "fast"])
 def test_two_attempts_at_once_store_each_row_once(js: Js, server: NatsServer, stream_name: str, mode: str) -> None:
     """Speculation: a slow attempt and its copy write the same partition at the same time; one of them is committed."""
     stream = stream_name.replace("[", "_").rstrip("]_")
-    js.create(stream, allow_batched=True, allow_atomic=True)
-    marker = {"atomicMarkerSubject": f"{stream}.marker"} if mode == "atomic" else {}
-    made = writer(server.url, subject=f"{stream}.x", publishMode=mode, **marker)
+    js.create(stream, allow_batched=True)
+    made = writer(server.url, subject=f"{stream}.x", publishMode=mode)
     with mode_works(server, mode):
         with ThreadPoolExecutor(3) as attempts:
             running = [attempts.submit(made.write, batches(0, 8000, 500)) for _ in range(3)]

@@ -32,7 +32,7 @@ def idle_connections_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     close_idle()
 
 
-@pytest.mark.parametrize("mode", ["async", "atomic"])
+@pytest.mark.parametrize("mode", ["async", "fast"])
 def test_some_random_histories_store_each_row_once(
     js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
@@ -42,7 +42,7 @@ def test_some_random_histories_store_each_row_once(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("mode", ["async", "atomic"])
+@pytest.mark.parametrize("mode", ["async", "fast"])
 def test_random_histories_store_each_row_once(
     js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:

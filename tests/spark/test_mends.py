@@ -7,14 +7,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import jsclient
-from jsclient import errors
 from jsclient.arrow import chunks, pulling
 from jsclient.exactly import task
 from jsclient.jetstream import JetStream
@@ -93,16 +92,13 @@ def test_the_listed_permissions_are_enough(stream_name: str, monkeypatch: pytest
     queue = f"{stream_name}_q"
     common = {"servers": "nats://localhost", "user": "u", "password": "p"}
     sink = {**common, "subject": f"{stream_name}.x"}
-    marker = {"publishMode": "atomic", "atomicMarkerSubject": f"{stream_name}.marker"}
     ways: dict[str, tuple[str, dict[str, str]]] = {
         "read": ("read", {**common, "stream": stream_name, "subjects": f"{stream_name}.*"}),
         "stream": ("readStream", {**common, "stream": stream_name, "progressBucket": "p", "failOnDataLoss": "false"}),
         "queue": ("readStream", {**common, "stream": queue, "ackMode": "purge"}),
         "auto": ("write", sink),
-        "atomic": ("write", {**sink, **marker}),
         "job": ("write", {**sink, "deliverySemantics": "exactly-once"}),
         "journal": ("writeStream", {**sink, "deliverySemantics": "exactly-once", "publishMode": "async"}),
-        "both": ("writeStream", {**sink, **marker, "deliverySemantics": "exactly-once"}),
     }
     monkeypatch.setattr(task, "SETTLED", 0.0)
     users = ", ".join(
@@ -111,7 +107,7 @@ def test_the_listed_permissions_are_enough(stream_name: str, monkeypatch: pytest
     with NatsServer(with_users(users)) as server:
         with jsclient.connect(server.url, user="admin", password="") as nc:
             js = Js(nc)
-            js.create(stream_name, allow_direct=True, allow_atomic=True)
+            js.create(stream_name, allow_direct=True)
             js.create(queue, retention="workqueue", allow_direct=True)
             js.create("KV_p", subjects=["$KV.p.>"], max_msgs_per_subject=1)
             js.fill(stream_name, 100)
@@ -251,49 +247,20 @@ def test_a_limit_on_consumers_is_waited_for(js: Js, server: NatsServer, stream_n
     timer.join()
 
 
-def test_a_limit_on_unfinished_batches_is_waited_for(js: Js, server: NatsServer, stream_name: str) -> None:
-    """The server keeps 50 of a stream, and more tasks than that may write at once."""
-    js.create(stream_name, allow_atomic=True)
-    made = writer(
-        server.url,
-        subject=f"{stream_name}.x",
-        publishMode="atomic",
-        atomicMarkerSubject=f"{stream_name}.marker",
-        reconnectTimeout="30s",
-    )
-    with mode_works(server, "atomic"):
-        others = []
-        with suppress(errors.BatchRefused):
-            for _ in range(60 if server.version >= (2, 12) else 0):
-                others.append(JetStream(js.nc).atomic_batch())
-                others[-1].add(f"{stream_name}.y", b"1")
-                others[-1].add(f"{stream_name}.y", b"2")
-        timer = threading.Timer(0.5, lambda: [other.commit() for other in others[:-1]])
-        timer.start()
-        assert made.write(batches(0, 100)).totals.rows == 100
-        timer.join()
-        assert len(others) == 51
-        assert js.state(stream_name)["messages"] == 50 * 2 + 101
-
-
 # --- what is not asked or sent twice ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["auto", "atomic"])
 def test_later_tasks_ask_nothing_about_the_sink(
-    js: Js, server: NatsServer, stream_name: str, mode: str, monkeypatch: pytest.MonkeyPatch
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = f"{stream_name.partition('[')[0]}_{mode}"
-    js.create(stream, allow_atomic=True)
-    marker = {"atomicMarkerSubject": f"{stream}.marker"} if mode == "atomic" else {}
-    made = writer(server.url, subject=f"{stream}.x", publishMode=mode, **marker)
-    with mode_works(server, mode):
-        made.write(batches(0, 100))
-        with requests_to(js, "$JS.API.>") as found:
-            for number in range(1, 4):
-                monkeypatch.setattr(writing, "partition_id", lambda number=number: number)
-                made.write(batches(number * 100, number * 100 + 100))
-        assert found == ({"STREAM.MSG": 3} if mode == "atomic" else {}), "an atomic task reads its marker"
+    js.create(stream_name)
+    made = writer(server.url, subject=f"{stream_name}.x")
+    made.write(batches(0, 100))
+    with requests_to(js, "$JS.API.>") as found:
+        for number in range(1, 4):
+            monkeypatch.setattr(writing, "partition_id", lambda number=number: number)
+            made.write(batches(number * 100, number * 100 + 100))
+    assert found == {}
 
 
 @pytest.mark.parametrize("parts", [1, 4])
@@ -379,25 +346,3 @@ def test_short_windows_are_told_to_the_driver(
     made = writer(server.url, subject=f"{queue}.x")
     made.commit([made.write(batches(0, 10))])
     assert "retention workqueue: when its server restarts it forgets the ids" in caplog.text
-
-
-# --- checkpoints that are older than what NATS knows ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("semantics", ["auto", "window"])
-def test_a_marker_ahead_of_the_checkpoint_is_no_reason_to_skip(
-    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, semantics: str
-) -> None:
-    """With a journal and without one."""
-    js.create(stream_name, allow_atomic=True)
-    batch = 5
-    monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", batch))
-    marker = f"{stream_name}.marker"
-    options = {"publishMode": "atomic", "atomicMarkerSubject": marker, "deliverySemantics": semantics}
-    made = stream_writer(server.url, subject=f"{stream_name}.x", **options)
-    with mode_works(server, "atomic"):
-        made.write(batches(0, 500))
-        batch = 4  # the checkpoint was restored from a backup
-        with pytest.raises(JetStreamSparkError, match=r"JOURNAL_AHEAD.*batch 5 .*was written"):
-            made.write(batches(500, 1000))
-        assert js.state(stream_name)["messages"] == 501

@@ -107,11 +107,10 @@ def test_a_follower_that_lags_behind_loses_no_rows(cluster: Cluster, method: str
                 close_idle()
 
 
-@pytest.mark.parametrize("mode", ["async", "fast", "atomic"])
+@pytest.mark.parametrize("mode", ["async", "fast"])
 def test_writing_while_leaders_are_killed(cluster: Cluster, mode: str) -> None:
-    create(cluster, "S", allow_batched=True, allow_atomic=True)
-    marker = {"atomicMarkerSubject": "S.marker"} if mode == "atomic" else {}
-    made = writer(cluster.url, subject="S.x", publishMode=mode, **marker)
+    create(cluster, "S", allow_batched=True)
+    made = writer(cluster.url, subject="S.x", publishMode=mode)
 
     def rows() -> Iterator[Any]:
         yield from batches(0, TOTAL // 4)

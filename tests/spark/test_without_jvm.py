@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import errors
 from jsclient.connection import engine_of
-from jsclient.exactly import atomic
-from jsclient.exactly.atomic_rows import AtomicRows
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -150,15 +147,14 @@ def test_the_head_truncated_under_a_running_task_is_noticed(js: Js, server: Nats
     assert read(lost) == list(range(9000, 10_000))
 
 
-@pytest.mark.parametrize("mode", ["async", "fast", "atomic"])
+@pytest.mark.parametrize("mode", ["async", "fast"])
 def test_a_replayed_task_is_stored_once_even_over_a_killed_server(mode: str, stream_name: str, count: Any) -> None:
     """The first attempt dies in the middle; the second one meets a server that is killed and comes back."""
     stream, total = stream_name.replace("[", "_").rstrip("]_"), 40_000
     with NatsServer() as server:
         with jsclient.connect(server.url) as nc:
-            Js(nc).create(stream, allow_batched=True, allow_atomic=True)
-        marker = {"atomicMarkerSubject": f"{stream}.marker"} if mode == "atomic" else {}
-        made = writer(server.url, subject=f"{stream}.x", publishMode=mode, ackTimeout="1s", **marker)
+            Js(nc).create(stream, allow_batched=True)
+        made = writer(server.url, subject=f"{stream}.x", publishMode=mode, ackTimeout="1s")
 
         def dies() -> Iterator[Any]:
             yield from batches(0, 15_000)
@@ -179,58 +175,10 @@ def test_a_replayed_task_is_stored_once_even_over_a_killed_server(mode: str, str
             assert message.totals.rows == total
             if mode == "async":
                 assert message.totals.duplicates >= 14_000 - 2000
-            with jsclient.connect(server.url) as nc:
-                if mode == "atomic":
-                    Js(nc).api.request(f"STREAM.PURGE.{stream}", {"filter": f"{stream}.marker.>"})
             found = read(reader(server.url, stream, failOnDataLoss="false"))
             assert sorted(found) == list(range(total))
             if mode != "async":
                 assert found == list(range(total))
-
-
-def test_another_replay_of_an_atomic_batch_is_refused(js: Js, server: NatsServer, stream_name: str) -> None:
-    js.create(stream_name, allow_atomic=True)
-    made = writer(
-        server.url, subject=f"{stream_name}.x", publishMode="atomic", atomicMarkerSubject=f"{stream_name}.marker"
-    )
-    with mode_works(server, "atomic"):
-        made.write(batches(0, 3000))
-        assert made.write(batches(0, 3000)).totals.duplicates == 3000
-        with pytest.raises(JetStreamSparkError, match="NONDETERMINISTIC_REPLAY"):
-            made.write(batches(1, 3001))
-        with pytest.raises(
-            JetStreamSparkError, match=r"NONDETERMINISTIC_REPLAY.*has 2 chunks, the first attempt had 4"
-        ):
-            made.write(batches(0, 1998))
-        assert js.state(stream_name)["messages"] == 3004
-
-
-@pytest.mark.parametrize("stores", [True, False])
-def test_the_marker_is_looked_at_after_the_last_attempt(
-    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, stores: bool
-) -> None:
-    js.create(stream_name, allow_atomic=True)
-    made = writer(
-        server.url, subject=f"{stream_name}.x", publishMode="atomic", atomicMarkerSubject=f"{stream_name}.marker"
-    )
-    commits = []
-
-    class AcksGetLost(AtomicRows):
-        def commit(self, **options: Any) -> Any:
-            commits.append(self)
-            if stores and len(commits) == atomic.ATTEMPTS:
-                super().commit(**options)
-            raise errors.RequestTimeout("on purpose")
-
-    with mode_works(server, "atomic"):
-        monkeypatch.setattr(atomic, "AtomicRows", AcksGetLost)
-        if stores:
-            assert made.write(batches(0, 100)).totals.rows == 100
-        else:
-            with pytest.raises(Exception, match="is not known to be stored"):
-                made.write(batches(0, 100))
-        assert len(commits) == atomic.ATTEMPTS
-        assert js.state(stream_name)["messages"] == (101 if stores else 0)
 
 
 def test_streams_that_cannot_do_what_is_asked(js: Js, server: NatsServer, stream_name: str) -> None:
@@ -238,11 +186,6 @@ def test_streams_that_cannot_do_what_is_asked(js: Js, server: NatsServer, stream
     fast = writer(server.url, subject=f"{stream_name}.x", publishMode="fast")
     with pytest.raises(JetStreamSparkError, match=r"SERVER_TOO_OLD.*allow_batched"):
         fast.write(batches(0, 10))
-    atomic = writer(
-        server.url, subject=f"{stream_name}.x", publishMode="atomic", atomicMarkerSubject=f"{stream_name}.m"
-    )
-    with pytest.raises(JetStreamSparkError, match=r"SERVER_TOO_OLD.*allow_atomic"):
-        atomic.write(batches(0, 10))
     # auto takes what there is
     assert writer(server.url, subject=f"{stream_name}.x").write(batches(0, 10)).totals.rows == 10
     assert js.state(stream_name)["messages"] == 10

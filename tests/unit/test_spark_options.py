@@ -25,7 +25,6 @@ from jsclient.spark.secret import ServerUrl
 SERVERS = {"servers": "nats://n1:4222, nats://n2"}
 SOURCE = {**SERVERS, "stream": "ORDERS"}
 SINK = {**SERVERS, "subject": "orders.new"}
-ATOMIC = {**SINK, "publishMode": "atomic", "atomicMarkerSubject": "m"}
 
 
 def refused(given: dict[str, str], way: str) -> JetStreamSparkError:
@@ -98,15 +97,10 @@ def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch)
         ({**SOURCE, "password": "p"}, READ, "CONFLICTING_OPTIONS", "user"),
         ({**SOURCE, "ackMode": "purge", "readMethod": "consumer"}, READ_STREAM, "CONFLICTING_OPTIONS", "direct"),
         ({**SINK, "messageId": "content", "deliverySemantics": "at-least-once"}, WRITE, "CONFLICTING", "no ids"),
-        ({**SINK, "publishMode": "atomic"}, WRITE, "CONFLICTING_OPTIONS", "atomicMarkerSubject"),
-        ({**ATOMIC, "messageId": "content"}, WRITE, "CONFLICTING_OPTIONS", "makes ids itself"),
-        (
-            {**ATOMIC, "messageId": "none", "deliverySemantics": "exactly-once"},
-            WRITE,
-            "CONFLICTING_OPTIONS",
-            "by their",
-        ),
-        ({**ATOMIC, "messageId": "none", "journal": "J"}, WRITE_STREAM, "CONFLICTING_OPTIONS", "'journal' needs"),
+        ({**SINK, "publishMode": "Atomic"}, WRITE, "BAD_OPTION", "write deliverySemantics=exactly-once"),
+        ({**SINK, "atomicMarkerSubject": "m"}, WRITE, "UNKNOWN_OPTION", "write deliverySemantics=exactly-once"),
+        ({**SINK, "messageId": "none", "deliverySemantics": "exactly-once"}, WRITE, "CONFLICTING_OPTIONS", "needs"),
+        ({**SINK, "deliverySemantics": "at-least-once", "journal": "J"}, WRITE, "CONFLICTING", "'journal' needs"),
         ({**SINK, "deliverySemantics": "window", "whenUnsure": "fail"}, WRITE_STREAM, "CONFLICTING_OPTIONS", "needs"),
         ({**SINK, "ledgerBucket": "L"}, WRITE, "UNKNOWN_OPTION", "writeStream"),
         ({**SINK, "stream": "X"}, WRITE_STREAM, "UNKNOWN_OPTION", "read"),
@@ -252,7 +246,6 @@ def test_a_stream_that_is_named_twice_is_read_once() -> None:
         ({"delivery_semantics": "exactly-once"}, True, True),
         ({"delivery_semantics": "window"}, False, False),
         ({"delivery_semantics": "at-least-once"}, False, False),
-        ({"delivery_semantics": "exactly-once", "message_id": "none"}, False, False),
     ],
 )
 def test_which_writes_keep_a_journal(given: dict[str, Any], batch: bool, streaming: bool) -> None:

@@ -122,7 +122,7 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
 
 # --- cases ------------------------------------------------------------------------------------------------------
 
-MODES = ("async", "fast", "atomic", "async, journal", "atomic, journal")
+MODES = ("async", "fast", "async, journal")
 
 
 def create(api: Api, name: str, **config: Any) -> None:
@@ -143,13 +143,11 @@ def write(frame: Any, url: str, subject: str, **options: str) -> None:
 
 
 def writing(api: Api, frame: Any, url: str, mode: str) -> Callable[[], None]:
-    """With a journal as `writeStream` has it; only there do rows of atomic batches have ids."""
+    """With a journal as `writeStream` has it."""
     publish, _, journal = mode.partition(", ")
     name = f"OUT_{publish}{journal}"
-    create(api, name, allow_batched=True, allow_atomic=True)
-    more = {"atomicMarkerSubject": f"{name}.marker"} if publish == "atomic" else {}
-    if journal:
-        more["deliverySemantics"] = "exactly-once"
+    create(api, name, allow_batched=True)
+    more = {"deliverySemantics": "exactly-once"} if journal else {}
 
     def once() -> None:
         api.request(f"STREAM.PURGE.{name}")
