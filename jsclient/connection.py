@@ -49,6 +49,11 @@ if TYPE_CHECKING:
 class Connection:
     """One session with a NATS system that outlives its links. Thread-safe; made by `jsclient.connect`.
 
+        with jsclient.connect("nats://127.0.0.1:4222") as nc:
+            sub = nc.subscribe("greet")
+            nc.publish("greet", b"hello")
+            print(sub.next(timeout=1).data)
+
     The end of its `with` block sends buffered data and closes it, without a drain. A connection of `jsclient.shared`
     stays open. It cannot be pickled, and in a forked child every call but `close` raises ForkedConnection.
 
@@ -96,7 +101,7 @@ class Connection:
         Subscriptions, `consume` and services finish the messages they have received. A WorkerPool finishes its messages
         in progress and returns the rest to the server; iterators return the messages that the application does not
         fetch. Messages of `publish_async` are acknowledged. With ack policy none, it waits up to 5 s for the messages
-        that a pull has requested (see `drain` of iterators). A push consumer loses messages not sent to it yet.
+        that a pull has requested (see Messages.drain). A push consumer loses messages not sent to it yet.
 
         Raises DrainTimeout after `timeout`, by default 30 seconds (`drain_timeout`), or if the link is lost with unsent
         data; it closes even then. `wait=False` only requests the drain, which is safe in signal handlers. In a handler

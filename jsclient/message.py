@@ -29,12 +29,15 @@ def headers_of(block: bytes | None) -> protocol.Headers:
 class Msg(protocol.Msg, gc=False):
     """One message: `subject`, `reply` ("" when none), `data`, `headers` (empty when none), `status`.
 
+        with nc.subscribe("greet") as sub:
+            nc.publish("greet", b"hello", headers={"Language": "en"})
+            msg = sub.next(timeout=1)
+            print(msg.subject, msg.data, msg.headers["Language"])
+
     It decodes its fields at each access. It is immutable in practice, and you can use it from any thread.
 
     Attributes:
         connection: The connection that received it, on which `respond` publishes.
-
-    It also has the fields of `Msg`.
     """
 
     connection: Any = None

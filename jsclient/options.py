@@ -74,7 +74,12 @@ def _duration(instance: Any, attribute: Any, value: float | None) -> None:
 @declared()
 @attrs.frozen(kw_only=True)
 class TLSOptions:
-    """Files for TLS. Verification is always on. To change anything else, use your own `ssl.SSLContext`.
+    """Files for TLS, for the option `tls` of `connect`.
+
+        tls = TLSOptions(ca_file="ca.pem", cert_file="me.pem", key_file="me.key")
+        options = ConnectOptions(servers="tls://nats.example.com:4222", tls=tls)
+
+    Verification is always on. To change anything else, use your own `ssl.SSLContext`.
 
     With `handshake_first` TLS starts before INFO (server option `handshake_first`, server 2.10.4). `server_name` is the
     name that the certificate must carry, if it is not the host of the URL.
@@ -124,6 +129,9 @@ Choose = Callable[[list[PoolServer], protocol.ServerInfo], "str | tuple[str, flo
 class ReconnectPolicy:
     """The rules for reconnecting. By default there is no limit on attempts.
 
+        patient = ReconnectPolicy(delay=lambda number: min(number, 30))  # seconds
+        nc = jsclient.connect("nats://127.0.0.1:4222", reconnect=patient)
+
     The client waits a random part of 0.1 s before the first attempt. It waits a random part of 0.05 s before the next
     round, and doubles this maximum up to 4 s. If a server drops the client before serving it, the client connects to
     that server every 2 s.
@@ -161,6 +169,10 @@ class ReconnectPolicy:
 @attrs.frozen(kw_only=True)
 class ConnectOptions:
     """All options of `connect`. Frozen, comparable, and picklable as long as its callables are.
+
+        options = ConnectOptions(servers="nats://127.0.0.1:4222", name="billing")
+        with jsclient.connect(options) as nc:
+            print(nc.rtt())
 
     Times are seconds. Callbacks run one at a time on the events thread, with the arguments in parentheses.
 

@@ -39,6 +39,12 @@ def check_limits(messages: int, nbytes: int) -> None:
 class Subscription:
     """A subscription of the application. Thread-safe: several threads may take from it, each message goes to one.
 
+        with nc.subscribe("greet.*") as sub:
+            nc.publish("greet.anna", b"hello")
+            for msg in sub:  # waits for messages until the subscription ends
+                print(msg.subject, msg.data)
+                sub.drain()
+
     Use it as an iterator (ends when it is closed or drained), with `next(timeout)`, or with a callback. The end of its
     `with` block closes it. Without a callback, it unsubscribes when your program no longer refers to it. It buffers up
     to `pending_messages` and `pending_bytes`. If the buffer is full, the client drops new messages. `dropped` counts

@@ -58,15 +58,13 @@ def write_table(
 
     The column `value` is binary or string. Optional columns are `subject` (the argument `subject` wins), `headers` (a
     map of strings to strings or to lists of strings), `msg_id`, `expected_last_subject_seq`, `expected_last_seq` and
-    `ttl` (seconds). With `value_format` every other column becomes a field of a document, which is the value; null
-    fields are left out.
+    `ttl` (seconds). With `value_format` every other column becomes a field of a document, which is the value.
 
-    With `msg_id` a lost connection neither loses nor repeats rows. A table that you write again within the duplicate
-    window of its stream is stored once. `timeout` is in seconds for the complete call. None means as long as it takes,
-    with at most 30 s for each ack.
+    With `msg_id` a lost connection neither loses nor repeats rows. `timeout` is in seconds for the complete call. None
+    means as long as it takes, with at most 30 s for each ack.
 
-    Raises WriteIncomplete at the first row that is not known to be stored. Raises ConfigError for a table that cannot
-    be written, before it sends any row of that batch.
+    Raises WriteIncomplete at the first row that is not known to be stored, and ConfigError for a table that cannot be
+    written.
     """
     seconds = plain_or_none(timeout)
     check_timeout(seconds)

@@ -27,6 +27,13 @@ PATIENCE = 1.0
 class Election:
     """Takes part in an election until `close`, or the end of `with`.
 
+        def lead(lease):
+            while lease.valid:
+                work()
+
+        with Election(lease_bucket(js), "chief", on_gain=lead) as election:
+            print("leading" if election.leading else "following")
+
     `on_gain(lease)` and `on_loss(lease)` run on the election's own thread, one at a time. `on_gain` may run as long as
     it likes. The lease is renewed meanwhile, and `on_gain` must check `lease.valid` itself. The next leader takes over
     immediately when this one closes, and up to `ttl` later when it dies.

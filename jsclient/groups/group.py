@@ -71,6 +71,9 @@ class Lag:
 class PartitionedGroup(Generic[G]):
     """A group by name, from `create_elastic`, `create_static` or `open_group`. Thread-safe. It holds nothing open.
 
+        group = groups.open_group(js, "ORDERS", "billing")
+        print(group.members(), group.lag().total)
+
     In an *elastic* group, the server copies messages into a separate stream of the group, and puts the number of their
     partition before the subject. Members come and go. A *static* group works on the stream itself, whose subjects
     already begin with a partition (by a subject transform). Its members are fixed when it is created.
@@ -304,12 +307,7 @@ def create_static(
 
     `partitions` is their number, as in the stream's transform. `filters` limits the group to subjects that match one of
     them. By default it has all. Give either `members` (the partitions are dealt out to them) or `mappings` (member ->
-    its partitions).
-
-    Options:
-        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
-            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
-            TimeoutError, unless its description names what it returns.
+    its partitions). `timeout` is in seconds for the whole call, by default 5.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=False)

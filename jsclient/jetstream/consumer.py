@@ -46,6 +46,11 @@ T = TypeVar("T")
 class Consumer(Generic[M]):
     """A pull consumer. Thread-safe. You get one from `create_consumer`, `consumer` and similar methods.
 
+        consumer = js.consumer("ORDERS", "CONS")
+        for msg in consumer.fetch(10, timeout=1):  # up to 10 messages, at most 1 s
+            print(msg.subject, msg.data)
+            msg.ack()
+
     `js.consumer(stream, name, fetch_info=False)` makes one without a round trip. It then only needs permission to
     publish to CONSUMER.MSG.NEXT and the ack subjects. `typed(Order)` is the same consumer with values in its messages.
 

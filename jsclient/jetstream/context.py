@@ -51,11 +51,9 @@ class JetStream(Publishing[V]):
         with jsclient.connect("nats://127.0.0.1:4222") as nc:
             js = JetStream(nc)
             js.create_or_update_stream(name="ORDERS", subjects=["ORDERS.*"])
-            ack = js.publish("ORDERS.new", b"hello")                  # stored, with the sequence ack.seq
+            ack = js.publish("ORDERS.new", b"hello")  # stored, with the sequence ack.seq
             consumer = js.create_or_update_consumer("ORDERS", durable_name="CONS")
-            for msg in consumer.fetch(10, timeout=1):
-                print(msg.subject, msg.data)
-                msg.ack()
+            messages = consumer.fetch(10, timeout=1)  # msg.ack() for each when it is done
 
     `domain="hub"` uses `$JS.hub.API`. `api_prefix="JS.acc@hub.API"` is for an API imported from another account. That
     account must export it with `response_type: stream`. The default, singleton, passes one message of each pull, so

@@ -152,6 +152,13 @@ def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
 class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     """One delivered message. Any thread may ack it; of several threads exactly one succeeds.
 
+        msg = consumer.next(timeout=1)
+        try:
+            handle(msg.data)
+            msg.ack()
+        except OSError:
+            msg.nak(delay=10)  # the server redelivers it after 10 s
+
     `ack`, `nak`, `term` and `in_progress` are coalesced publishes. They return immediately and leave with the next
     write: within three milliseconds, and before any call of the client that waits. They survive a lost connection. Only
     `double_ack`, `double_nak` and `double_term` wait until the server confirms. Even a confirmed ack can be lost if the

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 class Stream:
     """A stream by name. Making a handle sends nothing; `js.stream()` asks the server.
 
+        stream = js.stream("ORDERS")
+        print(stream.info().state.messages)
+        print(stream.get_last_msg("ORDERS.new").data)
+        stream.purge(keep=100)
+
     Thread-safe. `cached_info` is the last information that this handle received from the server, None if it never
     asked.
 

@@ -89,13 +89,9 @@ def trace(
     every server has answered. If only some answer in time, it returns their reports; if none does, it raises TimedOut.
 
     Options:
-        payload: The body: bytes, bytearray, memoryview or text (UTF-8), by default empty. A body larger than the
-            server accepts raises PayloadTooLarge before anything is sent.
-        headers: Headers, or a mapping of names to one value or several. An invalid header raises InvalidHeader before
-            anything is sent.
-        timeout: Seconds for the whole call, by default 5 for an answer of the server. None waits indefinitely, and 0
-            does not wait. A negative number raises ConfigError. At the end of the time the call raises a
-            TimeoutError, unless its description names what it returns.
+        payload: The body, as in `Connection.publish`; by default empty. Raises PayloadTooLarge.
+        headers: Headers, or a mapping of names to one value or several. Raises InvalidHeader.
+        timeout: Seconds for the whole call, by default 5. None waits indefinitely.
     """
     if not nc.server_info.at_least(2, 11):
         raise NotSupported(f"message trace needs nats-server 2.11 or later; this one is {nc.server_info.version}")

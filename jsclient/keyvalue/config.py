@@ -37,6 +37,9 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
 class KeyValueConfig:
     """A key-value bucket. Only `bucket` is required.
 
+        config = KeyValueConfig(bucket="settings", history=5)
+        kv = keyvalue.create_or_update_key_value(js, config)
+
     `history` is the number of revisions that the bucket keeps of a key (1 to 64). `ttl` (seconds or timedelta) lets
     every value expire. With `limit_marker_ttl`, the server keeps a marker for that time when it removes a key, and
     watchers see it. It also allows `create(ttl=)` and `purge(ttl=)`, and needs nats-server 2.11. `compression` and

@@ -276,7 +276,12 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
 @declared("ObjectStoreConfigDict")
 @attrs.frozen(kw_only=True)
 class ObjectStoreConfig:
-    """An object store. Only `bucket` is required. `ttl` is seconds or a timedelta and lets every object expire.
+    """An object store. Only `bucket` is required.
+
+        config = ObjectStoreConfig(bucket="files", ttl=7 * 86400)
+        store = objectstore.create_or_update_object_store(js, config)
+
+    `ttl` is seconds or a timedelta and lets every object expire.
 
     `compression` and `metadata` need nats-server 2.10.
 

@@ -77,6 +77,11 @@ META_WAIT: Final = 0.01
 class ObjectStore:
     """A handle on an object store, from the functions of `jsclient.objectstore`. Thread-safe.
 
+        store = objectstore.object_store(js, "files")
+        store.put("report", b"some bytes")
+        with store.get("report") as reader:  # a binary file
+            print(reader.read())
+
     A put becomes visible as a whole, when its last step (the meta information) is stored. Until then, and after any
     failure, readers see the previous object.
 

@@ -66,7 +66,6 @@ class Group:
     ) -> Endpoint: ...
 
     @arguments
-    @arguments
     def add_endpoint(
         self,
         name: str,
@@ -83,18 +82,14 @@ class Group:
     ) -> Endpoint:
         """Serve requests on `prefix.subject` (subject defaults to the name) with `handler(request)`.
 
-        `workers` threads call the handler: 1 keeps the order of requests. If the handler raises, the client answers
-        with an error. A `ServiceError` has its own code. Any other exception has code 500 and at most 1,000 characters
-        of its text. `queue_group` None inherits the queue group of the group or service, "" means none. `metadata` has
-        words that `info` shows. The client drops requests beyond `pending_messages` (65,536) or `pending_bytes`
-        (64 MiB).
+        `workers` threads call the handler: 1 keeps the order of requests. If the handler returns a value without having
+        answered, that value is the answer. If it raises, the client answers with an error.
 
-        If the handler has not answered when it returns a value, that value is the answer. See Request. With
-        `decode=Order` the handler gets a TypedRequest with a `value` of that type, read with the codec of the service.
-        A request that cannot be decoded gets error 400 and is counted.
+        With `decode=Order` the handler gets a TypedRequest with a `value` of that type. `queue_group` None inherits the
+        queue group of the group or service, "" means none. The client drops requests beyond `pending_messages` (65,536)
+        or `pending_bytes` (64 MiB). `metadata` has words that `info` shows.
 
-        Raises PermissionViolation if the server rejects the subscription within `timeout` seconds (5 by default). If
-        the rejection comes later, or there is no connection, it is in `Endpoint.error`.
+        Raises PermissionViolation if the server rejects the subscription within `timeout` seconds (5 by default).
         """
         handlers.required(handler, "the handler")
         given = {"subject": subject, "queue_group": queue_group, "metadata": metadata, "workers": workers}
@@ -116,7 +111,6 @@ class Group:
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)
         return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 
-    @arguments
     @arguments
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
         """A group below this one: its prefix is appended with a dot.

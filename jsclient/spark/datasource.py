@@ -46,9 +46,11 @@ class JetStreamDataSource(DataSource):
         return "jetstream"
 
     def schema(self) -> str:
+        """The columns of a read as DDL, for Spark."""
         return SOURCE_DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch read. Spark calls it for `spark.read`."""
         from jsclient.spark.reader import JetStreamReader
 
         options = known.parse(self.options, known.READ)
@@ -59,18 +61,21 @@ class JetStreamDataSource(DataSource):
         return JetStreamReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader of a streaming query. Spark calls it for `spark.readStream`."""
         require_streaming_read()
         from jsclient.spark.stream import JetStreamStreamReader
 
         return JetStreamStreamReader(known.parse(self.options, known.READ_STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of a batch write. Spark calls it for `df.write`."""
         from jsclient.spark.writer import JetStreamWriter
 
         refuse_overwrite(overwrite, 'write.mode("overwrite")')
         return JetStreamWriter(known.parse(self.options, known.WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The writer of a streaming query. Spark calls it for `df.writeStream`."""
         from jsclient.spark.writer import JetStreamStreamWriter
 
         refuse_overwrite(overwrite, 'outputMode("complete")')

@@ -58,6 +58,9 @@ def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] 
 class PoolOptions:
     """The keyword arguments of WorkerPool, and what each does.
 
+        with WorkerPool(consumer, handle, threads=4, attempts=5, backoff=[1, 10]) as pool:
+            pool.run_until_signal()
+
     A value of another type or out of range raises ConfigError before anything is sent.
 
     Attributes:
@@ -82,7 +85,7 @@ class PoolOptions:
         ack_wait: Seconds of the consumer's `ack_wait`, if this user has no permission to read it.
         group: The consumer's priority group (server 2.11).
         stop_timeout: Seconds that running handlers have at the end.
-        on_event: Called with a `PoolEvent` for each event of a message.
+        on_event: Called with a `PoolEvent` for each event of a message, in the worker threads.
         later: Subject in the stream under which messages wait as schedules (server 2.12) for a late retry. None means
             that they are nak'd.
         later_from: Seconds of delay from which on they wait in this way.

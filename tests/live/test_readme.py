@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import signal
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import pytest
 from tests import tutorials
 
 import jsclient
-from jsclient.jetstream import JetStream, PubAck
+from jsclient.jetstream import JetStream
 from jsclient.testing import NatsServer
 
 ROOT = Path(__file__).parents[2]
@@ -66,12 +63,3 @@ def test_examples_run_in_order(server: NatsServer, name: str) -> None:
             tutorials.run(program, f"<{name} example {number}, second run>", server.url)
     for connection in jsclient.live_connections():
         connection.close()  # what jsclient.shared made lives as long as the process
-
-
-def test_the_example_of_help_runs(server: NatsServer) -> None:
-    """`help(JetStream)` begins with it."""
-    indented = re.findall(r"(?:^(?:    .*)?\n)+", inspect.getdoc(JetStream) or "", re.M)
-    code = textwrap.dedent(next(block for block in indented if block.strip())).replace(tutorials.USUAL, server.url)
-    names: dict[str, object] = {"jsclient": jsclient, "JetStream": JetStream}
-    exec(compile(code, "help(JetStream)", "exec"), names)
-    assert isinstance(names["ack"], PubAck)

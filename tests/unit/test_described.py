@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import jsclient.jetstream
 from tools.docs import api
 from tools.docs.fields import Field, fields, own_doc, set_by_init
 
@@ -61,6 +60,7 @@ def test_every_field_of_every_class(name: str) -> None:
 DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|stall|backoff|older_than|lease|age)$")
 DURATION_TYPE = re.compile(r"Seconds|timedelta|Delays|Duration")
 UNIT = re.compile(r"second|minute|\d s\b", re.I)
+HOVER_LINES = 12
 
 
 def test_every_duration_tells_its_unit() -> None:
@@ -207,8 +207,8 @@ def test_they_are_counted() -> None:
     assert sum(len(handed_on(call)) for _, call, _ in found) > 500
 
 
-def test_jetstream_begins_with_an_example() -> None:
-    text = inspect.getdoc(jsclient.jetstream.JetStream) or ""
-    first = text.split("\n\n")[1]
-    assert first.startswith("    ")
-    assert "JetStream(nc)" in first
+def test_hover_text_of_a_call_is_short() -> None:
+    """An editor shows it beside the code; everything else is in the chapter or at the class."""
+    lines = {where: len(doc(call).splitlines()) for name in MODULES for where, call, _ in calls(name)}
+    assert {where: count for where, count in lines.items() if count > HOVER_LINES} == {}
+    assert max(lines.values()) == HOVER_LINES, "lower the limit"

@@ -103,6 +103,9 @@ __all__ = [
 class PubAck(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """The stream's answer to a publish.
 
+        ack = js.publish("ORDERS.new", b"hello", msg_id="order-7")
+        print(ack.stream, ack.seq, ack.duplicate)
+
     If `duplicate` is True, the stream had this message id already, and `seq` is the sequence of the first copy. `val`
     is the new value of a counter. `batch` and `count` are the id and size of a committed batch.
 

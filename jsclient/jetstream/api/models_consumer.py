@@ -119,6 +119,9 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     """The configuration of a consumer. If a field is None, the server chooses, except for `ack_policy`.
 
+        config = ConsumerConfig(durable_name="CONS", filter_subject="ORDERS.new", ack_wait=60)
+        consumer = js.create_or_update_consumer("ORDERS", config)
+
     `ack_policy` is "explicit" unless set (the server's own default would be "none"). `ack_wait` (server default
     30 s), `backoff`, `inactive_threshold` (server default for ephemeral ones 5 s), `max_expires`, `idle_heartbeat`
     and `priority_timeout` are seconds. `deliver_subject`, `deliver_group`, `flow_control`, `idle_heartbeat` and

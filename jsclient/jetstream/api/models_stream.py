@@ -222,6 +222,11 @@ class StreamConsumerLimits(OpenWire, kw_only=True, frozen=True):
 class StreamConfig(OpenWire, kw_only=True, frozen=True):
     """The configuration of a stream. Only `name` is required; if another field is None, the server chooses.
 
+        config = StreamConfig(name="ORDERS", subjects=["ORDERS.*"], max_age=7 * 86400)
+        stream = js.create_or_update_stream(config)
+        stored = stream.info().config  # with what the server chose
+        js.update_stream(stored.replace(max_msgs=1_000_000))
+
     The client refuses a setting of a newer server than the connected one with NotSupported, because the server would
     ignore it.
 

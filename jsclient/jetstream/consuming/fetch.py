@@ -90,6 +90,11 @@ class BatchEnd(str, enum.Enum):
 class Batch(Sequence[M]):
     """The messages of a fetch: an immutable sequence, false when empty.
 
+        batch = consumer.fetch(10, timeout=1)
+        print(len(batch), "messages;", batch.ended)
+        for msg in batch:
+            msg.ack()
+
     `ended` is the reason why it ended. `error` is the error that ended it early, None in good order and after a plain
     timeout. If `on_bad` leaves out messages that cannot be decoded, `skipped` has a DecodeFailed for each of them.
     """

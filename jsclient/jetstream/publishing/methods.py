@@ -94,16 +94,12 @@ class Publishing(Generic[V]):
         `options` are the fields of `PublishOptions`: expected_stream, expected_last_seq, expected_last_subject_seq,
         expected_last_subject, expected_last_msg_id, ttl, rollup, incr, schedule.
 
-        `timeout` is the total in seconds (15 by default, or the context's `publish_timeout`). If no stream answers
-        (503), the client retries every `retry_wait` seconds until then, or `retry_attempts` times if given. A subject
-        that no stream takes raises NoStreamForSubject in under a second.
+        `timeout` is the total in seconds (15 by default, or the context's `publish_timeout`). If no stream answers,
+        the client retries every `retry_wait` seconds until then, or `retry_attempts` times if given. With `msg_id`
+        it also sends the message again after an overdue ack or a lost connection.
 
-        With `msg_id` the client sends the message again after an overdue ack or a lost link, as long as the stream
-        remembers the id. It asks the stream for its duplicate window. Later it looks for the message in the stream.
-
-        With the codec of the JetStream object it takes values as well (EncodeFailed, before anything is sent). Raises
-        ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject, NoStreamResponse),
-        PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
+        Raises ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject,
+        NoStreamResponse), PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge, EncodeFailed.
         """
         data: Any = payload if payload.__class__ is bytes else payload_of(self.codec, payload)
         seconds = self.publish_timeout if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
