@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jsclient import codecs, errors
+from jsclient import codecs, errors, kinds
 from jsclient._connection.events import ConnectionEvent, ConnectionEvents
 from jsclient._connection.figures import Health, LinkInfo, Statistics
 from jsclient._connection.link import VERSION
@@ -21,7 +21,6 @@ from jsclient._transport import TlsState
 from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
-from jsclient.declared import arguments
 from jsclient.message import Msg
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
@@ -89,7 +88,7 @@ def connect(
     return open_connection(made)
 
 
-@arguments
 def empty_payload(message: Msg) -> bool:
     """The usual sentinel of `request_many`, for replies that end with an empty message."""
+    kinds.check(Msg, message=message)
     return not message.data

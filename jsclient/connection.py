@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from jsclient import checks, errors, handlers, protocol
+from jsclient import checks, errors, handlers, kinds, protocol
 from jsclient._connection.callback_pool import BARRIER_TIMEOUT, barrier
 from jsclient._connection.engine import Engine, live_engines
 from jsclient._connection.events import ConnectionEvents
@@ -17,7 +17,6 @@ from jsclient._connection.mailbox import Mailbox
 from jsclient._connection.session import CLOSE_FLUSH
 from jsclient._connection.sinks import AppSubscription
 from jsclient.cancel import Cancel, check_cancel
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
@@ -86,15 +85,14 @@ class Connection:
 
     # --- ending -----------------------------------------------------------------------------------------
 
-    @arguments
     def close(self, wait: bool = True) -> None:
         """Send buffered data (at most 2 s), then end everything; blocked calls raise ConnectionClosed. Idempotent.
 
         `wait=False` only requests the close and returns immediately, which is safe in signal handlers and `__del__`.
         """
+        kinds.check(bool, wait=wait)
         self._engine.close(wait)
 
-    @arguments
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
         """Stop receiving, let the application finish its messages, send buffered data, and close.
 
@@ -107,6 +105,7 @@ class Connection:
         data; it closes even then. `wait=False` only requests the drain, which is safe in signal handlers. In a handler
         or callback it never waits, because the drain waits for that handler.
         """
+        kinds.check(bool, wait=wait)
         self._engine.shutdown.drain(timeout, wait)
 
     def __enter__(self) -> Connection:
@@ -201,18 +200,20 @@ class Connection:
     def _publish_answer(self, message: Msg, payload: Payload, headers: HeadersLike | None) -> None:
         self.publish(message.reply, payload, headers=headers)
 
-    @arguments
     def flush(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> None:
         """Wait until the server has read everything sent so far. Waits for a reconnect within its time.
 
         `timeout` is 5 seconds by default. Raises FlushTimeout, ConnectionClosed, or ConnectionLost if the link went
         down meanwhile.
         """
+        if cancel is not None:
+            check_cancel(cancel)
         self._engine.requests.rtt(timeout, cancel=cancel)
 
-    @arguments
     def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
         """Seconds from a PING to its PONG, after everything sent before it. Raises the same errors as `flush`."""
+        if cancel is not None:
+            check_cancel(cancel)
         return self._engine.requests.rtt(timeout, cancel=cancel)
 
     # --- JetStream --------------------------------------------------------------------------------------
@@ -293,7 +294,6 @@ class Connection:
 
     # --- subscribing ------------------------------------------------------------------------------------
 
-    @arguments
     def subscribe(
         self,
         subject: str,
@@ -334,7 +334,6 @@ class Connection:
         engine.drainables.enter(core)
         return subscription
 
-    @arguments
     def barrier(self, call: Callable[[], Any] | None = None, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until the callbacks of subscriptions, also ended ones, have handled every message received so far.
 
@@ -352,9 +351,9 @@ class Connection:
         self._engine.check_usable()
         self._engine.session.force_reconnect()
 
-    @arguments
     def set_servers(self, servers: str | list[str]) -> None:
         """Use these servers from the next connect on; raises ConfigError."""
+        kinds.check(str, kinds.TEXTS, servers=servers)
         self._engine.session.pool.replace(servers)
 
     @property

@@ -14,10 +14,9 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
-from jsclient import checks, errors, handlers, protocol
+from jsclient import checks, errors, handlers, kinds, protocol
 from jsclient.auth.credentials import Authenticator
-from jsclient.auth.secret import SecretSource, as_secret
-from jsclient.declared import declared
+from jsclient.auth.secret import IS_SECRET, SecretSource, as_secret
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.instruments import Instrumentation
 from jsclient.urls import masked, split_urls
@@ -63,7 +62,7 @@ def _servers(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _positive(instance: Any, attribute: Any, value: object) -> None:
-    if not isinstance(value, (int, float)) or not value > 0:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
         raise errors.ConfigError(f"{attribute.name} must be a positive number, got {value!r}")
 
 
@@ -71,7 +70,6 @@ def _duration(instance: Any, attribute: Any, value: float | None) -> None:
     check_timeout(value, attribute.name)
 
 
-@declared()
 @attrs.frozen(kw_only=True)
 class TLSOptions:
     """Files for TLS, for the option `tls` of `connect`.
@@ -95,12 +93,12 @@ class TLSOptions:
         handshake_first: TLS before INFO; the server needs its option of the same name (server 2.10.4).
     """
 
-    ca_file: str | os.PathLike[str] | None = None
-    cert_file: str | os.PathLike[str] | None = None
-    key_file: str | os.PathLike[str] | None = None
-    key_password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    server_name: str | None = None
-    handshake_first: bool = False
+    ca_file: str | os.PathLike[str] | None = attrs.field(default=None, validator=kinds.field(str, os.PathLike, None))
+    cert_file: str | os.PathLike[str] | None = attrs.field(default=None, validator=kinds.field(str, os.PathLike, None))
+    key_file: str | os.PathLike[str] | None = attrs.field(default=None, validator=kinds.field(str, os.PathLike, None))
+    key_password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False, validator=IS_SECRET)
+    server_name: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    handshake_first: bool = attrs.field(default=False, validator=kinds.field(bool))
 
 
 @attrs.frozen(kw_only=True)
@@ -124,7 +122,6 @@ Choose = Callable[[list[PoolServer], protocol.ServerInfo], "str | tuple[str, flo
 """See `ReconnectPolicy.choose`."""
 
 
-@declared()
 @attrs.frozen(kw_only=True)
 class ReconnectPolicy:
     """The rules for reconnecting. By default there is no limit on attempts.
@@ -153,10 +150,10 @@ class ReconnectPolicy:
             makes the usual choice.
     """
 
-    enabled: bool = True
-    max_attempts: int | None = None
-    delay: Callable[[int], float] | None = None
-    choose: Choose | None = None
+    enabled: bool = attrs.field(default=True, validator=kinds.field(bool))
+    max_attempts: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    delay: Callable[[int], float] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    choose: Choose | None = attrs.field(default=None, validator=kinds.field(Callable, None))
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None and self.max_attempts < 0:
@@ -165,7 +162,6 @@ class ReconnectPolicy:
             )
 
 
-@declared("ConnectOptionsDict")
 @attrs.frozen(kw_only=True)
 class ConnectOptions:
     """All options of `connect`. Frozen, comparable, and picklable as long as its callables are.
@@ -232,60 +228,76 @@ class ConnectOptions:
     """
 
     servers: tuple[str, ...] = attrs.field(default=(DEFAULT_URL,), converter=_servers, repr=False)
-    name: str | None = None
+    name: str | None = attrs.field(default=None, validator=kinds.field(str, None))
 
     # --- time and pressure
     connect_timeout: float = attrs.field(default=CONNECT_TIMEOUT, converter=plain, validator=_positive)
     request_timeout: float | None = attrs.field(default=REQUEST_TIMEOUT, converter=plain_or_none, validator=_duration)
     ping_interval: float = attrs.field(default=PING_INTERVAL, converter=plain, validator=_positive)
-    max_pings_out: int = attrs.field(default=MAX_PINGS_OUT, validator=_positive)
+    max_pings_out: int = attrs.field(default=MAX_PINGS_OUT, validator=[kinds.field(int), _positive])
     drain_timeout: float = attrs.field(default=DRAIN_TIMEOUT, converter=plain, validator=_positive)
     write_timeout: float = attrs.field(default=WRITE_TIMEOUT, converter=plain, validator=_positive)
-    pending_buffer: int = PENDING_BUFFER
+    pending_buffer: int = attrs.field(default=PENDING_BUFFER, validator=kinds.field(int))
     pending_block: float | None = attrs.field(default=None, converter=plain_or_none, validator=_duration)
 
     # --- servers
-    reconnect: ReconnectPolicy = ReconnectPolicy()
-    retry_on_failed_connect: bool = False
-    randomize: bool = True
-    ignore_discovered: bool = False
-    local_address: str | None = None
-    socket_factory: Callable[..., Any] | None = None
+    reconnect: ReconnectPolicy = attrs.field(default=ReconnectPolicy(), validator=kinds.field(ReconnectPolicy))
+    retry_on_failed_connect: bool = attrs.field(default=False, validator=kinds.field(bool))
+    randomize: bool = attrs.field(default=True, validator=kinds.field(bool))
+    ignore_discovered: bool = attrs.field(default=False, validator=kinds.field(bool))
+    local_address: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    socket_factory: Callable[..., Any] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
 
     # --- protocol
-    no_echo: bool = False
-    verbose: bool = False
-    pedantic: bool = False
-    inbox_prefix: str = "_INBOX"
+    no_echo: bool = attrs.field(default=False, validator=kinds.field(bool))
+    verbose: bool = attrs.field(default=False, validator=kinds.field(bool))
+    pedantic: bool = attrs.field(default=False, validator=kinds.field(bool))
+    inbox_prefix: str = attrs.field(default="_INBOX", validator=kinds.field(str))
 
     # --- TLS and websocket
-    tls: TLSOptions | ssl.SSLContext | bool | None = attrs.field(default=None, repr=False)
-    ws_headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
-    ws_compression: bool = False
+    tls: TLSOptions | ssl.SSLContext | bool | None = attrs.field(
+        default=None, repr=False, validator=kinds.field(TLSOptions, ssl.SSLContext, bool, None)
+    )
+    ws_headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = attrs.field(
+        default=None, repr=False, validator=kinds.field(kinds.TEXT_MAP, Callable, None)
+    )
+    ws_compression: bool = attrs.field(default=False, validator=kinds.field(bool))
 
     # --- authentication (callables are called at every connect)
-    user: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    token: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    nkey_seed_file: str | os.PathLike[str] | None = None
-    nkey: str | None = None
-    jwt: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
-    credentials: str | os.PathLike[str] | bytes | Callable[[], Any] | None = attrs.field(default=None, repr=False)
-    signature_callback: Callable[[bytes], bytes | str] | None = attrs.field(default=None, repr=False)
-    auth_callback: Callable[..., Any] | None = attrs.field(default=None, repr=False)
-    auth_error_limit: int | None = AUTH_ERROR_LIMIT
+    user: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False, validator=IS_SECRET)
+    password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False, validator=IS_SECRET)
+    token: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False, validator=IS_SECRET)
+    nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False, validator=IS_SECRET)
+    nkey_seed_file: str | os.PathLike[str] | None = attrs.field(
+        default=None, validator=kinds.field(str, os.PathLike, None)
+    )
+    nkey: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    jwt: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False, validator=IS_SECRET)
+    credentials: str | os.PathLike[str] | bytes | Callable[[], Any] | None = attrs.field(
+        default=None, repr=False, validator=kinds.field(str, os.PathLike, bytes, Callable, None)
+    )
+    signature_callback: Callable[[bytes], bytes | str] | None = attrs.field(
+        default=None, repr=False, validator=kinds.field(Callable, None)
+    )
+    auth_callback: Callable[..., Any] | None = attrs.field(
+        default=None, repr=False, validator=kinds.field(Callable, None)
+    )
+    auth_error_limit: int | None = attrs.field(default=AUTH_ERROR_LIMIT, validator=kinds.field(int, None))
 
-    instrumentation: Instrumentation | None = attrs.field(default=None, repr=False)
+    instrumentation: Instrumentation | None = attrs.field(
+        default=None, repr=False, validator=kinds.field(Instrumentation, None)
+    )
 
     # --- callbacks
-    on_connected: Callback | None = attrs.field(default=None, repr=False)
-    on_disconnected: Callback | None = attrs.field(default=None, repr=False)
-    on_reconnected: Callback | None = attrs.field(default=None, repr=False)
-    on_closed: Callback | None = attrs.field(default=None, repr=False)
-    on_discovered_servers: Callback | None = attrs.field(default=None, repr=False)
-    on_lame_duck: Callback | None = attrs.field(default=None, repr=False)
-    on_error: Callback | None = attrs.field(default=None, repr=False)
+    on_connected: Callback | None = attrs.field(default=None, repr=False, validator=kinds.field(Callable, None))
+    on_disconnected: Callback | None = attrs.field(default=None, repr=False, validator=kinds.field(Callable, None))
+    on_reconnected: Callback | None = attrs.field(default=None, repr=False, validator=kinds.field(Callable, None))
+    on_closed: Callback | None = attrs.field(default=None, repr=False, validator=kinds.field(Callable, None))
+    on_discovered_servers: Callback | None = attrs.field(
+        default=None, repr=False, validator=kinds.field(Callable, None)
+    )
+    on_lame_duck: Callback | None = attrs.field(default=None, repr=False, validator=kinds.field(Callable, None))
+    on_error: Callback | None = attrs.field(default=None, repr=False, validator=kinds.field(Callable, None))
 
     def __attrs_post_init__(self) -> None:
         self.authenticator()

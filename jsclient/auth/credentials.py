@@ -19,7 +19,7 @@ import attrs
 
 from jsclient import handlers
 from jsclient.auth.nkeys import KeyPair, KeyType, decode_public
-from jsclient.auth.secret import ENV_PREFIX, Secret, SecretSource, as_secret, read_secret
+from jsclient.auth.secret import ENV_PREFIX, IS_SECRET, Secret, SecretSource, as_secret, read_secret
 from jsclient.errors import AuthError, ConfigError
 
 __all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
@@ -90,12 +90,12 @@ class Authenticator:
         auth_callback: A function that gets the nonce and returns AuthFields.
     """
 
-    user: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    password: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    token: SecretSource | None = attrs.field(default=None, converter=as_secret)
-    nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    user: SecretSource | None = attrs.field(default=None, converter=as_secret, validator=IS_SECRET)
+    password: SecretSource | None = attrs.field(default=None, converter=as_secret, validator=IS_SECRET)
+    token: SecretSource | None = attrs.field(default=None, converter=as_secret, validator=IS_SECRET)
+    nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret, validator=IS_SECRET)
     nkey_seed_file: str | os.PathLike[str] | None = None
-    jwt: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    jwt: SecretSource | None = attrs.field(default=None, converter=as_secret, validator=IS_SECRET)
     credentials: Any = attrs.field(default=None, repr=False)
     nkey: str | None = None
     signature_callback: SignatureCallback | None = attrs.field(default=None, repr=False)

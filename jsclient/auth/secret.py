@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from jsclient import handlers
+from jsclient import handlers, kinds
 from jsclient.errors import ConfigError
 
 ENV_PREFIX: Final = "env:"
@@ -78,18 +78,13 @@ class Literal(Secret):
 
 SecretSource = str | Secret | Callable[[], str | Secret]
 
+IS_SECRET: Final = kinds.field(str, Secret, Callable, None)
+"""The validator of a field that takes a SecretSource."""
+
 
 def as_secret(value: Any) -> Any:
-    """Converter for options: a string becomes a Secret. None, a Secret and a callable stay unchanged."""
-    if isinstance(value, str):
-        return Secret(value)
-    if callable(value):
-        handlers.check(value, "a function that gives a secret")
-    elif value is not None and not isinstance(value, Secret):
-        raise ConfigError(
-            f"a user, password or other secret must be a str, a Secret or callable, not {type(value).__name__}"
-        )
-    return value
+    """Converter for options: a string becomes a Secret. Anything else stays unchanged."""
+    return Secret(value) if isinstance(value, str) else value
 
 
 def read_secret(value: SecretSource | None, what: str) -> str | None:

@@ -1,0 +1,108 @@
+"""Checks of the types of arguments and options: a value of another type raises ConfigError before anything is sent.
+
+A public call begins with `check(int, None, seq=seq)`. `field(int, None)` is the validator of an attrs
+field. Other code checks ranges and allowed words.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, NamedTuple
+
+from jsclient import handlers
+from jsclient.errors import ConfigError
+
+
+class Kind(NamedTuple):
+    """A type that `isinstance` cannot test: its name in errors, and its test."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+def _is_int(value: Any) -> bool:
+    """True for an integer of at most 64 bits, signed or unsigned, because servers cannot read a larger one."""
+    return hasattr(type(value), "__index__") and not isinstance(value, bool) and -(2**63) <= value < 2**64
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(type(value), "__float__") and not isinstance(value, bool)
+
+
+def many(kind: Any, words: str) -> Kind:
+    """A list, tuple or set of one type, such as `many(int, "an int")`."""
+    return Kind(
+        f"a sequence of {words}",
+        lambda value: (
+            isinstance(value, (Sequence, AbstractSet))
+            and not isinstance(value, (str, bytes, bytearray, memoryview))
+            and all(_fits(item, kind) for item in value)
+        ),
+    )
+
+
+TEXTS: Final = many(str, "a str")
+TEXT_MAP: Final = Kind(
+    "a mapping of a str to a str",
+    lambda value: (
+        isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
+    ),
+)
+
+_WORDS: Final[dict[Any, str]] = {
+    None: "None",
+    int: "an int",
+    float: "a number",
+    bool: "True or False",
+    str: "a str",
+    bytes: "bytes",
+    dt.timedelta: "a timedelta",
+    dt.datetime: "a datetime",
+    Callable: "callable",
+    Mapping: "a mapping",
+    Iterable: "iterable",
+}
+
+
+def check(*kinds: Any, **given: Any) -> None:
+    """Raises ConfigError for a value that has none of the types; None is one of them if you name it.
+
+    A bool is not an `int`, and `float` accepts every number. A function must be a plain one (see `handlers`).
+    """
+    for name, value in given.items():
+        if not any(_fits(value, kind) for kind in kinds):
+            words = [kind.words if isinstance(kind, Kind) else _word(kind) for kind in kinds]
+            wanted = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+            raise ConfigError(f"{name} must be {wanted}, not {_got(value)}")
+        if Callable in kinds and callable(value):
+            handlers.check(value, name)
+
+
+def field(*kinds: Any) -> Callable[[Any, Any, Any], None]:
+    """A validator of an attrs field that calls `check`."""
+
+    def validate(instance: Any, attribute: Any, value: Any) -> None:
+        check(*kinds, **{attribute.name: value})
+
+    return validate
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is None:
+        return value is None
+    if kind is int:
+        return _is_int(value)
+    if kind is float:
+        return _is_number(value)
+    return kind.fits(value) if isinstance(kind, Kind) else isinstance(value, kind)
+
+
+def _word(kind: Any) -> str:
+    return _WORDS.get(kind) or f"a {kind.__name__}"
+
+
+def _got(value: Any) -> str:
+    large = isinstance(value, int) and not isinstance(value, bool) and not _is_int(value)
+    return "an int of more than 64 bits" if large else type(value).__name__
