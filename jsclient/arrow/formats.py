@@ -16,8 +16,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jsclient.arrow.maps import map_array, to_pylist
+from jsclient.arrow.times import times_of
 from jsclient.protocol.errors import BAD_JSON
 
 FORMATS: Final = ("json", "msgpack")
@@ -47,44 +49,77 @@ class DocumentDecoder:
     def __init__(self, kind: str, fields: Sequence[pa.Field], *, whole: bool = False) -> None:
         self._fields = list(fields)
         self._whole = whole
-        target = annotation(fields[0].type, fields[0].name) if whole else _structure(self._fields, "")
+        plain = _JSON if kind == "json" else _MSGPACK
+        target = annotation(fields[0].type, fields[0].name, plain) if whole else _structure(self._fields, "", plain)
         decoder: Any = msgspec.json.Decoder if kind == "json" else msgspec.msgpack.Decoder
         self._decode: Decode = decoder(target).decode
         self._empty = None if whole else target()
 
     def decode(self, payloads: list[bytes]) -> Decoded:
         """Null in every column where a document is bad."""
-        decode = self._decode
         bad: dict[int, str] = {}
+        documents = self._documents(payloads, bad)
+        columns = self._columns(documents, bad)
+        if len(columns) < len(self._fields):
+            documents = [self._empty if number in bad else document for number, document in enumerate(documents)]
+            columns = self._columns(documents, bad)
+        return Decoded(columns, dict(sorted(bad.items())))
+
+    def _documents(self, payloads: list[bytes], bad: dict[int, str]) -> list[Any]:
+        """The decoded documents; an empty one where msgspec rejects a payload."""
+        decode = self._decode
         try:
-            documents = [decode(payload) for payload in payloads]
-            return Decoded(self._columns(documents), bad)
+            return [decode(payload) for payload in payloads]
         except BAD:
-            documents = [self._one(number, payload, bad) for number, payload in enumerate(payloads)]
-        return Decoded(self._columns(documents), bad)
+            return [self._one(number, payload, bad) for number, payload in enumerate(payloads)]
 
     def _one(self, number: int, payload: bytes, bad: dict[int, str]) -> Any:
-        """One document. If msgspec or Arrow rejects it, this returns an empty one and adds an entry to `bad`."""
         try:
-            document = self._decode(payload)
-            self._columns([document])
+            return self._decode(payload)
         except BAD as error:
-            bad[number] = f"{type(error).__name__}: {error}"[:300]
+            bad[number] = _reason(error)
             return self._empty
-        return document
 
-    def _columns(self, documents: list[Any]) -> list[pa.Array]:
+    def _columns(self, documents: list[Any], bad: dict[int, str]) -> list[pa.Array]:
+        """The columns. If documents do not fit into a column, it is left out, and they are added to `bad`."""
+        columns = []
+        for values, field in zip(self._values(documents), self._fields, strict=True):
+            try:
+                columns.append(_array(values, field.type))
+            except BAD:
+                _find_bad(values, field.type, 0, bad)
+        return columns
+
+    def _values(self, documents: list[Any]) -> list[list[Any]]:
+        """The values of each field."""
         if self._whole:
-            return [_array(documents, self._fields[0].type)]
-        return [_array(list(map(attrgetter(f"f{i}"), documents)), field.type) for i, field in enumerate(self._fields)]
+            return [documents]
+        return [list(map(attrgetter(f"f{i}"), documents)) for i in range(len(self._fields))]
 
 
-def _structure(fields: Sequence[pa.Field], where: str) -> type[msgspec.Struct]:
+def _find_bad(values: list[Any], kind: pa.DataType, first: int, bad: dict[int, str]) -> None:
+    """Find the values that do not fit into a column, by halves. `first` is the number of the first value."""
+    try:
+        _array(values, kind)
+    except BAD as error:
+        half = len(values) // 2
+        if half:
+            _find_bad(values[:half], kind, first, bad)
+            _find_bad(values[half:], kind, first + half, bad)
+        else:
+            bad[first] = _reason(error)
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+def _structure(fields: Sequence[pa.Field], where: str, plain: Plain) -> type[msgspec.Struct]:
     """A class with the slots f0, f1 ..., one for each field. Names of fields need not be valid in Python."""
     if len({field.name for field in fields}) < len(fields):
         raise Unsupported(f"{where or 'the schema'} has two fields of one name")
     slots = [
-        (f"f{i}", annotation(field.type, f"{where}.{field.name}" if where else field.name), None)
+        (f"f{i}", annotation(field.type, f"{where}.{field.name}" if where else field.name, plain), None)
         for i, field in enumerate(fields)
     ]
     return msgspec.defstruct(
@@ -92,20 +127,20 @@ def _structure(fields: Sequence[pa.Field], where: str) -> type[msgspec.Struct]:
     )
 
 
-def annotation(kind: pa.DataType, name: str) -> Any:
+def annotation(kind: pa.DataType, name: str, plain: Plain) -> Any:
     """The type that msgspec decodes for a column of this type. All may be null."""
     types = pa.types
     if types.is_integer(kind):
         return Annotated[int, _bounds(kind, name)] | None
-    for test, plain in _PLAIN:
+    for test, target in plain:
         if test(kind):
-            return plain | None
+            return target | None
     if types.is_struct(kind):
-        return _structure(list(kind), name) | None
+        return _structure(list(kind), name, plain) | None
     if types.is_list(kind) or types.is_large_list(kind):
-        return list[annotation(kind.value_type, f"{name}[]")] | None  # type: ignore[misc]
+        return list[annotation(kind.value_type, f"{name}[]", plain)] | None  # type: ignore[misc]
     if types.is_map(kind) and _is_text(kind.key_type):
-        return dict[str, annotation(kind.item_type, f"{name}{{}}")] | None  # type: ignore[misc]
+        return dict[str, annotation(kind.item_type, f"{name}{{}}", plain)] | None  # type: ignore[misc]
     raise Unsupported(f"column {name!r} has type {kind}, which documents cannot be decoded into")
 
 
@@ -122,15 +157,19 @@ def _bounds(kind: pa.DataType, name: str) -> msgspec.Meta:
     return msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)
 
 
-_PLAIN: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
+Plain = list[tuple[Callable[[pa.DataType], bool], Any]]
+"""Pairs of a test of the column's type and the type for msgspec. Integers and nested types have their own code."""
+
+_BOTH: Final[Plain] = [
     (pa.types.is_boolean, bool),
     (pa.types.is_floating, float),
     (_is_text, str),
     (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), bytes),
-    (pa.types.is_timestamp, dt.datetime),
     (pa.types.is_date32, dt.date),
     (pa.types.is_decimal, decimal.Decimal),
 ]
+_JSON: Final[Plain] = [*_BOTH, (pa.types.is_timestamp, str)]  # see `times_of`
+_MSGPACK: Final[Plain] = [*_BOTH, (pa.types.is_timestamp, dt.datetime)]
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -150,7 +189,18 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
         keys = [key for value in values if value is not None for key in value]
         items = [item for value in values if value is not None for item in value.values()]
         return map_array(_offsets(values), _array(keys, kind.key_type), _array(items, kind.item_type), kind)
-    return pa.array(values, kind)
+    if types.is_timestamp(kind) and any(isinstance(value, str) for value in values):
+        values = times_of(values, kind.tz is not None)
+    return _floats(values) if types.is_float32(kind) else pa.array(values, kind)
+
+
+def _floats(values: list[float | None]) -> pa.Array:
+    """Raises ValueError for numbers that are too large for 32 bits, which Arrow turns into infinity."""
+    exact = pa.array(values, pa.float64())
+    found = exact.cast(pa.float32())
+    if not pc.is_inf(found).equals(pc.is_inf(exact)):
+        raise ValueError("a number is out of the range of a float")
+    return found
 
 
 def _offsets(values: list[Any]) -> pa.Array:

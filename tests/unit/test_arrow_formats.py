@@ -17,6 +17,11 @@ from jsclient.arrow.formats import DocumentDecoder, Unsupported, encode_columns,
 
 UTC = dt.timezone.utc
 NESTED = pa.struct([("a", pa.int32()), ("more", pa.list_(pa.struct([("b", pa.string())])))])
+ONLY_JSON = [
+    pa.field("ratio", pa.float32()),
+    pa.field("ratios", pa.list_(pa.float32())),
+    pa.field("wall", pa.timestamp("us")),
+]
 FIELDS: list[tuple[str, Any, list[Any]]] = [
     ("id", pa.int64(), [1, -(2**63), None]),
     ("small", pa.int8(), [127, -128, None]),
@@ -74,6 +79,9 @@ def test_whole_documents(kind: str, name: str, type_: Any, values: list[Any]) ->
         b'{"name": "\xff"}',
         b'{"name": 1}',
         b'{"at": "yesterday"}',
+        b'{"wall": "2026-01-02T03:04:05Z"}',
+        b'{"ratio": 3.5e38}',
+        b'{"ratios": [1, -1e39]}',
         b'{"sum": "12.345"}',
         b'{"sum": 1e30}',
         b'{"raw": "?"}',
@@ -83,7 +91,7 @@ def test_whole_documents(kind: str, name: str, type_: Any, values: list[Any]) ->
     ],
 )
 def test_bad_documents_are_alone(document: bytes) -> None:
-    fields = [pa.field(name, type_) for name, type_, _ in FIELDS]
+    fields = [pa.field(name, type_) for name, type_, _ in FIELDS] + ONLY_JSON
     good = b'{"id": 5, "unknown": {"x": [1]}}'
     decoded = DocumentDecoder("json", fields).decode([good, document, good])
     assert list(decoded.bad) == [1]
@@ -91,6 +99,35 @@ def test_bad_documents_are_alone(document: bytes) -> None:
     assert decoded.columns[0].to_pylist() == [5, None, 5]
     for column in decoded.columns:
         column.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [
+        ("2025-12-31T23:59:59.9999999Z", "2025-12-31T23:59:59.999999+00:00"),
+        ("2025-12-31T23:59:59.999999999+05:30", "2025-12-31T23:59:59.999999+05:30"),
+        ("2025-12-31 23:59:59.1234567", "2025-12-31T23:59:59.123456+00:00"),
+        ("2025-12-31T23:59:59.1+05:30", "2025-12-31T23:59:59.100000+05:30"),
+    ],
+)
+def test_times_are_cut_to_microseconds(text: str, exact: str) -> None:
+    at = pa.timestamp("us", tz="UTC")
+    fields = [pa.field("at", at), pa.field("all", pa.list_(at)), pa.field("text", pa.string())]
+    decoded = DocumentDecoder("json", fields).decode([json.dumps({"at": text, "all": [text], "text": text}).encode()])
+    assert not decoded.bad
+    expected = dt.datetime.fromisoformat(exact)
+    assert [column[0].as_py() for column in decoded.columns] == [expected, [expected], text]
+
+
+def test_many_bad_documents_of_both_kinds() -> None:
+    """Some are refused by msgspec, and some only by the column."""
+    fields = [pa.field("id", pa.int64()), pa.field("sum", pa.decimal128(4, 2)), pa.field("f", pa.float32())]
+    kinds = [b'{"id": 1}', b'{"id": 2, "sum": 1.234}', b'{"id": "x"}', b'{"id": 4, "f": 1e300}', b'{"id": 5, "sum": 1}']
+    decoded = DocumentDecoder("json", fields).decode(kinds * 7)
+    assert list(decoded.bad) == [number for number in range(35) if number % 5 in (1, 2, 3)]
+    assert decoded.columns[0].to_pylist() == [1, None, None, None, 5] * 7
+    assert "data loss" in decoded.bad[1]
+    assert "out of the range" in decoded.bad[3]
 
 
 def test_documents_do_not_run_into_each_other() -> None:
