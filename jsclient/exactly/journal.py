@@ -39,7 +39,6 @@ REPLICAS: Final = (3, 1)  # For a journal that is created here, the first number
 MOST_GONE: Final = 8  # The number of runs in `gone`.
 TAKES: Final = 5  # Attempts at the entry of a partition that others write, too.
 LEAVE_TIMEOUT: Final = 2.0  # Seconds. If an attempt cannot write that it is settled, the next one has to wait.
-LEDGER: Final = "(a ledger of the first version)"
 REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # A user that cannot have a journal.
 
 
@@ -66,7 +65,6 @@ class BatchEntry:
     again: bool
     revision: int
     gone: tuple[str, ...] = ()
-    known: bool = True  # False if the first version wrote it, which did not record where the batch begins
 
 
 @attrs.frozen
@@ -191,11 +189,10 @@ class Journal:
             if number > job.batch:
                 raise self._ahead(number)
             same = number == job.batch
-            known = not same or "from" in found
             begins, run, again = dict(found.get("from", {})) if same else {}, found.get("run"), bool(found.get("again"))
             gone = tuple(found.get("gone", ()))
             if same and run == job.run:
-                self.batch = BatchEntry(job.run, begins, again, revision, gone, known)
+                self.batch = BatchEntry(job.run, begins, again, revision, gone)
                 return
             if not found and job.batch > 0:
                 self.notes = [
@@ -207,15 +204,14 @@ class Journal:
                 raise self._fenced(f"batch {number} of run {run!r} is under way")
             if run not in (None, job.run):
                 gone = (*gone, run)[-MOST_GONE:]
-            if self._write_batch(BatchEntry(job.run, begins, same, revision, gone, known)):
+            if self._write_batch(BatchEntry(job.run, begins, same, revision, gone)):
                 return
 
     def _write_batch(self, entry: BatchEntry) -> bool:
         body: dict[str, Any] = {"b": self._job.batch, "run": entry.run, "again": int(entry.again)}
         if entry.gone:
             body["gone"] = entry.gone
-        if entry.known:
-            body["from"] = entry.begins
+        body["from"] = entry.begins
         revision = self._update(self._job.query, body, entry.revision)
         if revision is None:
             return False
@@ -256,8 +252,6 @@ class Journal:
     def _decode(self, key: str, value: bytes) -> dict[str, Any]:
         try:
             found = json.loads(value)
-            if "batch" in found:
-                return {"b": int(found["batch"]), "run": LEDGER, "again": 1}
             int(found["b"])
         except (ValueError, KeyError, TypeError):
             raise self._access.options.refuse(

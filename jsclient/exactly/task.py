@@ -154,8 +154,6 @@ class JournaledTask:
         self._journal.check()  # for where the batch begins, which the attempt before may have entered last
         self._alone = True
         try:
-            if not self._journal.batch.known:
-                raise Unsure("the journal of the first version does not say where the batch began")
             found = read_back(self._nc, self._options, self._journal.batch.begins, self._key, first.by_column)
             stored = found.stored(self._job.partition, first.ids or set())
             keep(found)

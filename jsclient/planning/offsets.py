@@ -22,8 +22,6 @@ One offset holds the complete plan of the batch that it ends. So a replay reads 
 
 - `plan` has the number of partitions (cut evenly by sequences), or their inner boundaries if they are cut elsewhere, or
   ["subject", buckets]. With several streams it leaves out streams of which no message is read.
-
-Version 1 (`{"v":1,"stream":...,"created":...,"base":...,"seq":...,"parts":...}`) can still be read.
 """
 
 from __future__ import annotations
@@ -54,13 +52,12 @@ class StreamOffset:
 
     made: str
     next: int
-    start: int | None = None  # where the batch begins; None if version 1 does not say
+    start: int  # where the batch begins
     parts: int = 1
     cuts: tuple[int, ...] = ()  # the inner boundaries of the partitions, unless they are cut evenly
     by_subject: bool = False
     mark: tuple[int, int] | None = None
     soft: bool = False
-    base: int | None = None  # version 1: the sequence at which the query began
 
     @property
     def unread(self) -> bool:
@@ -91,7 +88,7 @@ class Offset:
 
     streams: dict[str, StreamOffset]
     id: str = attrs.field(factory=next_nuid)
-    shape: str = ""  # "" if version 1 does not say
+    shape: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The value that Spark stores. The order of the keys is fixed because Spark compares the JSON as text."""
@@ -109,33 +106,20 @@ class Offset:
     def from_dict(cls, value: dict[str, Any], refuse: Callable[[str, str], Refused]) -> Offset:
         """Read the value that Spark stored; JETSTREAM_OFFSET_VERSION if it is not readable."""
         version = value.get("v")
-        if type(version) is not int or version not in (1, VERSION):
+        if type(version) is not int or version != VERSION:
             raise refuse(
                 "JETSTREAM_OFFSET_VERSION",
-                f"the checkpoint holds an offset of format {version!r}, this jsclient reads format {VERSION}; upgrade "
-                "jsclient to the version that wrote the checkpoint",
+                f"the checkpoint holds an offset of format {version!r}, this jsclient reads format {VERSION}; use the "
+                "version of jsclient that wrote the checkpoint, or another checkpointLocation",
             )
         try:
-            return _first_version(value) if version == 1 else _second_version(value)
+            return _offset(value)
         except _NotOurs as error:
             why = str(error)
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             why = repr(error)
         text = f"the checkpoint holds an offset that is not ours ({why}); use another checkpointLocation"
         raise refuse("JETSTREAM_OFFSET_VERSION", text)
-
-
-def start_of(start: StreamOffset | None, end: StreamOffset) -> int:
-    """The first sequence of the batch that ends at `end`.
-
-    `start` is the offset that Spark has. After a crash in batch 0 it is an initial offset that was evaluated again.
-    Offsets of version 1 show this by their base, which all offsets of a query share.
-    """
-    if end.start is not None:
-        return end.start
-    if start is None or (end.base is not None and start.base != end.base):
-        return end.base or 1
-    return start.next
 
 
 def shape_of(subjects: tuple[str, ...], partition_by: str) -> str:
@@ -150,17 +134,7 @@ def _number(value: Any, least: int = 0) -> int:
     return value
 
 
-def _first_version(value: dict[str, Any]) -> Offset:
-    part = StreamOffset(
-        made=str(value["created"]),
-        next=_number(value["seq"]),
-        parts=_number(value["parts"], 1),
-        base=_number(value["base"]),
-    )
-    return Offset({str(value["stream"]): part})
-
-
-def _second_version(value: dict[str, Any]) -> Offset:
+def _offset(value: dict[str, Any]) -> Offset:
     plans = value["plan"]
     if not isinstance(plans, dict) or not plans.keys() <= value["s"].keys():
         raise _NotOurs("a plan without a stream")

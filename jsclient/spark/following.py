@@ -221,17 +221,14 @@ class Follower:
             )
         tell(f"going on at {state.first}, because failOnDataLoss=false: {text}")
         self._nothing_below = 0
-        return StreamOffset(state.created, state.first)
+        return StreamOffset(state.created, state.first, start=state.first)
 
-    def range_of(
-        self, access: PlanningAccess, state: StreamState, first: StreamOffset | None, last: StreamOffset, begin: int
-    ) -> Range | None:
+    def range_of(self, access: PlanningAccess, state: StreamState, last: StreamOffset) -> Range | None:
         """The range of a batch in this stream, according to its offset; None if nothing of it is left."""
+        begin = last.start
         if self.same_stream(access, last, state).made != last.made:
             self.lost += last.next - begin
             return None
-        if last.start is None and first is not None and first.made != last.made:
-            begin = state.first  # version 1: the batch begins in the stream that replaced the checkpoint's
         if not last.soft:
             head, warning = check_head(state, begin, last.next, self.options)
             if warning:

@@ -65,8 +65,6 @@ def _sources(progress: Any) -> list[Any]:
 def _offset(source: Any, name: str) -> dict[str, int]:
     """Stream -> next sequence of an offset."""
     offset = _decoded(source, name)
-    if "seq" in offset:  # version 1
-        return {str(offset.get("stream")): int(offset["seq"])}
     return {stream: int(found["next"]) for stream, found in (offset.get("s") or {}).items()}
 
 

@@ -124,7 +124,6 @@ class SparkOptions:
     ack_timeout: float = _option("ackTimeout", "WT", values.duration, 5.0)
     min_dedup_window: float = _option("minDedupWindow", "WT", values.duration, 120.0)
     audit_bucket: str | None = _option("auditBucket", "WT", values.text)
-    ledger_bucket: str | None = _option("ledgerBucket", "T", values.text)
     null_value: str = _option("nullValue", "WT", values.choice("error", "empty"), "error")
 
     credentials_file: str | None = _option("credentialsFile", "RSWT", values.text)
@@ -146,8 +145,8 @@ class SparkOptions:
 
     @property
     def journal_bucket(self) -> str:
-        """The bucket of the journal; `ledgerBucket` was the option's name in the first version."""
-        return self.journal or self.ledger_bucket or "spark_journal"
+        """The bucket of the journal."""
+        return self.journal or "spark_journal"
 
     def keeps_journal(self, streaming: bool) -> bool:
         """True if a writing task keeps a journal, provided that its user may have one."""
@@ -418,8 +417,7 @@ def _check_writing(o: SparkOptions) -> None:
         not at_least_once and o.message_id == "none",
         "messageId=none needs deliverySemantics=at-least-once",
     )
-    _conflict(o.journal and o.ledger_bucket, "'ledgerBucket' is the old name of 'journal'; give one of them")
-    for name, value in (("journal", o.journal), ("ledgerBucket", o.ledger_bucket), ("whenUnsure", o.when_unsure)):
+    for name, value in (("journal", o.journal), ("whenUnsure", o.when_unsure)):
         _conflict(
             value and not o.keeps_journal(streaming=True),
             f"{name!r} needs deliverySemantics auto or exactly-once, and ids",

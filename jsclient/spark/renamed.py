@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 REMOVED: Final = {
+    "ledgerbucket": "write 'journal'",
     "publishmode=atomic": "write deliverySemantics=exactly-once, which stores each row once by the journal",
     "atomicmarkersubject": "write deliverySemantics=exactly-once, which stores each row once by the journal",
 }

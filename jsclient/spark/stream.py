@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from jsclient.arrow.ranges import StreamState
 from jsclient.planning.access import PlanningAccess
-from jsclient.planning.offsets import Offset, StreamOffset, shape_of, start_of
+from jsclient.planning.offsets import Offset, StreamOffset, shape_of
 from jsclient.planning.planner import share
 from jsclient.planning.selection import Selection, no_stream
 from jsclient.spark.errors import JetStreamSparkError
@@ -276,7 +276,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         With readOptionsChanged=accept the query continues from it with the new ones.
         """
         self._same_streams(offset)
-        if offset.shape in ("", self.shape) or self.options.read_options_changed == "accept":
+        if offset.shape == self.shape or self.options.read_options_changed == "accept":
             return attrs.evolve(
                 offset, streams={name: part for name, part in offset.streams.items() if self.selection.means(name)}
             )
@@ -309,26 +309,22 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of one batch; the same for every replay, because `end` holds the plan."""
-        first, last = Offset.from_dict(start, self.options.refuse), Offset.from_dict(end, self.options.refuse)
+        last = Offset.from_dict(end, self.options.refuse)
         self._checked(last)
-        begins = {name: start_of(first.streams.get(name), part) for name, part in sorted(last.streams.items())}
-        begins = {name: begin for name, begin in begins.items() if begin < last.streams[name].next}
-        if not begins:
+        names = [name for name, part in sorted(last.streams.items()) if not part.unread]
+        if not names:
             return []
         planned: list[InputPartition] = []
         with lease(self.options) as nc:
             if not self.options.fail_on_data_loss:
                 self._ear.listen(last.id)
-            infos = self._infos_of(nc, begins)
-            for name, begin in begins.items():
-                planned += self._partitions_of(nc, name, infos[name], begin, first, last, len(planned))
+            infos = Selection(attrs.evolve(self.options, stream=",".join(names))).look(nc)
+            for name in names:
+                planned += self._partitions_of(nc, name, infos[name], last, len(planned))
         return planned
 
-    def _infos_of(self, nc: Connection, names: dict[str, int]) -> dict[str, StreamInfo | None]:
-        return Selection(attrs.evolve(self.options, stream=",".join(names))).look(nc)
-
     def _partitions_of(
-        self, nc: Connection, name: str, info: StreamInfo | None, begin: int, first: Offset, last: Offset, number: int
+        self, nc: Connection, name: str, info: StreamInfo | None, last: Offset, number: int
     ) -> list[InputPartition]:
         """The partitions of one stream; their numbers begin at `number`."""
         options, follower, part = self.options, self.follower(name), last.streams[name]
@@ -340,13 +336,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if follower.claimed != last.id:
             claim(access, options, state.retention, last.id)
             follower.claimed = last.id
-        whole = follower.range_of(access, state, first.streams.get(name), part, begin)
+        whole = follower.range_of(access, state, part)
         if whole is None:
             return empty_plan(name, part.parts, number)
         whole = attrs.evolve(whole, query="" if options.fail_on_data_loss else last.id)
-        by_subject = part.by_subject if last.shape else options.partition_by == "subject"
         label = f"{self.label}_{part.next}"
-        return plan(access, state, whole, part.parts, label, by_subject, number, part.cuts, self.payloads)
+        return plan(access, state, whole, part.parts, label, part.by_subject, number, part.cuts, self.payloads)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)

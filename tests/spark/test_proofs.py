@@ -257,21 +257,6 @@ def test_partitions_by_subject_keep_their_numbers(js: Js, server: NatsServer, st
     assert sorted(n for part in rows for n in part) == list(range(300))
 
 
-def test_a_checkpoint_of_the_first_version_goes_on(js: Js, server: NatsServer, stream_name: str) -> None:
-    js.create(stream_name)
-    js.fill(stream_name, 300)
-    query = stream_reader(server.url, stream_name, startingOffsets="earliest")
-    created = query.initialOffset()["s"][stream_name]["made"]
-    old = {"v": 1, "stream": stream_name, "created": created, "base": 1, "seq": 101, "parts": 3}
-    planned = query.partitions(query.initialOffset(), old)
-    assert len(planned) == 3
-    assert rows_of(query, planned) == list(range(100))
-    after = planned_end(query.latestOffset(old, everything()))
-    assert (after["v"], next_of(after)) == (2, 301)
-    assert rows_of(query, query.partitions(old, after)) == list(range(100, 300))
-    assert query.latestOffset(after, everything())["id"] == after["id"]
-
-
 def test_other_filters_on_an_old_checkpoint_are_refused(js: Js, server: NatsServer, stream_name: str) -> None:
     js.create(stream_name)
     js.fill(stream_name, 40)

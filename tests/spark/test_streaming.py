@@ -215,16 +215,16 @@ def test_checkpoints_that_do_not_fit_are_refused(js: Js, pipeline: Pipeline, str
 
 
 @pytest.mark.spark_modes
-def test_two_drivers_on_one_ledger(js: Js, pipeline: Pipeline, contents: Contents, stream_name: str) -> None:
+def test_two_drivers_on_one_journal(js: Js, pipeline: Pipeline, contents: Contents, stream_name: str) -> None:
     js.api.request(
-        "STREAM.CREATE.KV_ledger",
-        {"name": "KV_ledger", "subjects": ["$KV.ledger.>"], "max_msgs_per_subject": 1, "allow_rollup_hdrs": True},
+        "STREAM.CREATE.KV_receipts",
+        {"name": "KV_receipts", "subjects": ["$KV.receipts.>"], "max_msgs_per_subject": 1, "allow_rollup_hdrs": True},
     )
     js.fill(stream_name, 1000)
-    pipeline.sink = {"ledgerBucket": "ledger"}
+    pipeline.sink = {"journal": "receipts"}
     pipeline.run(maxOffsetsPerTrigger=500)
     query_id = json.loads((pipeline.checkpoint / "metadata").read_text())["id"]
-    # a batch that the ledger knows is not published again, even where the stream would not recognise the ids
+    # a batch that the journal knows is not published again, even where the stream would not recognise the ids
     last = max(int(path.name) for path in (pipeline.checkpoint / "commits").iterdir() if path.name.isdigit())
     (pipeline.checkpoint / "commits" / str(last)).unlink()
     (pipeline.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
@@ -248,10 +248,10 @@ def test_two_drivers_on_one_ledger(js: Js, pipeline: Pipeline, contents: Content
                     from jsclient.keyvalue import KeyValue
 
                     with jsclient.connect(url) as nc:
-                        ledger = KeyValue(JetStream(nc), "ledger")
-                        ours = json.loads(ledger[query_id])["run"]
+                        journal = KeyValue(JetStream(nc), "receipts")
+                        ours = json.loads(journal[query_id])["run"]
                         entry = {"b": batch, "run": "other", "from": {}, "again": 1, "gone": [ours]}
-                        ledger.put(query_id, json.dumps(entry))
+                        journal.put(query_id, json.dumps(entry))
 
         return frame.mapInArrow(rows, "value binary")
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from jsclient.arrow.settings import Refused
-from jsclient.planning.offsets import Offset, StreamOffset, shape_of, start_of
+from jsclient.planning.offsets import Offset, StreamOffset, shape_of
 
 PART = StreamOffset("2026-01-01T00:00:00Z", 90, start=5, parts=3, mark=(89, 1795318963220001234), soft=True)
 OFFSET = Offset({"S": PART}, id="q", shape="0123456x")
@@ -42,19 +42,6 @@ def test_offsets_of_many_streams_keep_their_text() -> None:
     assert Offset.from_dict(cuts.to_dict(), Refused) == cuts
 
 
-FIRST = {"v": 1, "stream": "S", "created": "c", "base": 700, "seq": 791, "parts": 4}
-
-
-def test_offsets_of_the_first_version_are_read() -> None:
-    (old,) = Offset.from_dict(FIRST, Refused).streams.values()
-    assert (old.made, old.next, old.parts, old.start, old.base) == ("c", 791, 4, None, 700)
-    assert start_of(Offset.from_dict({**FIRST, "seq": 750}, Refused).streams["S"], old) == 750
-    # after a crash in batch 0 the initial offset is evaluated again, by this version
-    assert start_of(StreamOffset("c", 797, start=797), old) == 700
-    assert start_of(None, old) == 700
-    assert Offset.from_dict(FIRST, Refused).to_dict()["v"] == 2
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -70,19 +57,13 @@ def test_offsets_of_the_first_version_are_read() -> None:
         {**OFFSET.to_dict(), "plan": {"S": []}},
         {**OFFSET.to_dict(), "plan": {"T": 1}},
         {**OFFSET.to_dict(), "s": {"T": {"made": "c", "from": 1, "next": 9}}},
-        {**FIRST, "seq": "9"},
-        {**FIRST, "parts": 0},
+        {"v": 1, "stream": "S", "created": "c", "base": 700, "seq": 791, "parts": 4},
     ],
 )
 def test_strange_offsets_are_refused(value: dict[str, object]) -> None:
     with pytest.raises(Refused) as caught:
         Offset.from_dict(value, Refused)
     assert caught.value.token == "JETSTREAM_OFFSET_VERSION"
-
-
-def test_a_replayed_batch_0_begins_where_the_first_attempt_began() -> None:
-    reevaluated = StreamOffset("c", 797, start=797)
-    assert start_of(reevaluated, StreamOffset("c", 791, start=700)) == 700
 
 
 def test_the_shape_tells_which_option_was_changed() -> None:
