@@ -104,8 +104,8 @@ def decoder(codec: Codec, type: type[T]) -> Callable[[bytes], T]:
 
     Raises ConfigError for something other than a type, or for a type that the codec does not support.
     """
-    if isinstance(type, (str, bytes)):
-        raise ConfigError(f"values have a type, not {type!r:.80}")
+    if type is None or isinstance(type, (str, bytes)):
+        raise ConfigError(f"type must be the type of the values, not {type!r:.80}")
     made: Callable[[bytes], T]
     try:
         made = _decoder(codec, type) if _is_hashable(codec, type) else _make(codec, type)

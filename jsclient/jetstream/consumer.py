@@ -6,11 +6,10 @@ import datetime as dt
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jsclient import checks, declared, errors, handlers
+from jsclient import checks, errors, handlers, kinds
 from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, seconds_of
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
@@ -101,7 +100,6 @@ class Consumer(Generic[M]):
 
     # --- values -------------------------------------------------------------------------------------------
 
-    @arguments
     def typed(self, type: type[T], *, on_bad: OnBad = "raise", dead_letter: str | None = None) -> Consumer[TypedMsg[T]]:
         """The same consumer, of messages with a `value` of a type: `orders = consumer.typed(Order)`. Sends nothing.
 
@@ -134,7 +132,6 @@ class Consumer(Generic[M]):
 
     # --- finite pulls ---------------------------------------------------------------------------------------
 
-    @arguments
     def fetch(
         self,
         max_messages: int = 1,
@@ -165,7 +162,9 @@ class Consumer(Generic[M]):
         check_number(max_messages)
         values = self._checked_values()
         if max_bytes.__class__ is not int or no_wait_then is not None or cancel is not None:
-            declared.check(FetchDict, {"max_bytes": max_bytes, "no_wait_then": no_wait_then, "cancel": cancel})
+            kinds.check(int, max_bytes=max_bytes)
+            kinds.check(float, dt.timedelta, None, no_wait_then=no_wait_then)
+            kinds.check(Cancel, None, cancel=cancel)
         if max_bytes < 0:
             raise errors.ConfigError(f"max_bytes must not be negative (0: no limit), got {max_bytes}")
         if no_wait_then is not None:
@@ -199,7 +198,6 @@ class Consumer(Generic[M]):
         ).run()
         return fetched(batch, deadline, values, self.js.nc.options.instrumentation)
 
-    @arguments
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch[M]:
         """The available messages, up to `max_messages`; an empty batch if there are none.
 
@@ -216,7 +214,6 @@ class Consumer(Generic[M]):
         batch = Fetch(self._source, max_messages, terms, make, timeout=0, answer_within=within).run()
         return fetched(batch, deadline, values, self.js.nc.options.instrumentation)
 
-    @arguments
     def fetch_bytes(
         self,
         max_bytes: int,
@@ -280,7 +277,6 @@ class Consumer(Generic[M]):
         with self.messages() as messages:
             yield from messages
 
-    @arguments
     def fetch_each(
         self, max_messages: int, timeout: Timeout = DEFAULT, *, on_error: ErrorHook | None = None
     ) -> Iterator[M]:
@@ -292,10 +288,10 @@ class Consumer(Generic[M]):
         `on_error`.
         """
         check_number(max_messages)
+        handlers.check(on_error, "on_error")
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
-        yield from each(self._iterator({"stop_after": max_messages, "on_error": on_error}), max_messages, deadline)
+        return each(self._iterator({"stop_after": max_messages, "on_error": on_error}), max_messages, deadline)
 
-    @arguments
     def batches(
         self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
     ) -> Generator[Batch[M], None, None]:
@@ -304,8 +300,14 @@ class Consumer(Generic[M]):
         The server sends a batch when you ask for it, and `ack_wait` begins then. Each batch costs a round trip. Over a
         long line `messages` is quicker, because it requests the next messages while you work.
         """
-        while True:
-            yield self.fetch(max_messages, timeout, **options)
+        check_number(max_messages)
+        resolve(timeout, FETCH_TIMEOUT)
+
+        def batches() -> Generator[Batch[M], None, None]:
+            while True:
+                yield self.fetch(max_messages, timeout, **options)
+
+        return batches()
 
     def consume(
         self, handler: Callable[[M], Any], *, workers: int = 1, **options: Unpack[PullOptionsDict]
@@ -335,17 +337,14 @@ class Consumer(Generic[M]):
         """End a pause, if there is one (server 2.11)."""
         return consumer_requests.resume(self.js, self.stream_name, self.name, timeout=timeout)
 
-    @arguments
     def reset(self, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Deliver again from `seq`, or from the message after the ack floor (server 2.14)."""
         return consumer_requests.reset(self.js, self.stream_name, self.name, seq, timeout=timeout)
 
-    @arguments
     def unpin(self, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another client of the priority group take over (server 2.11)."""
         consumer_requests.unpin(self.js, self.stream_name, self.name, group, timeout=timeout)
 
-    @arguments
     def step_down(self, *, to: str | None = None, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Make the server that leads the consumer stop leading; see Stream.step_down (`to`: server 2.11)."""
         return consumer_requests.step_down(self.js, self.stream_name, self.name, to, timeout=timeout)

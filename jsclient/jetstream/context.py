@@ -6,10 +6,9 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from jsclient import checks, codecs, declared
+from jsclient import checks, codecs, kinds
 from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ApiError, ConfigError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.jetstream.advisories import Advisories, Advisory, E
@@ -131,8 +130,9 @@ class JetStream(Publishing[V]):
             raise ConfigError(f"nc must be a Connection, not {type(nc).__name__}")
         if codec is not None:
             codecs.check(codec)
-        given = {"domain": domain, "api_prefix": api_prefix, "direct_get": direct_get}
-        declared.check(JetStreamDict, given | {"on_request": on_request, "on_response": on_response})
+        kinds.check(str, None, domain=domain, api_prefix=api_prefix)
+        kinds.check(bool, None, direct_get=direct_get)
+        kinds.check(Callable, None, on_request=on_request, on_response=on_response)
         self.nc = nc
         self.codec = codec
         self.domain = domain
@@ -169,12 +169,10 @@ class JetStream(Publishing[V]):
         """Use and limits of the account; raises JetStreamNotEnabled or JetStreamUnavailable if it has no JetStream."""
         return self.api.request("INFO", None, AccountInfo, timeout=timeout, read=True)
 
-    @arguments
     def api_level(self, *, timeout: Timeout = DEFAULT) -> int | None:
         """The API level of the servers (0 before 2.11; 1 = 2.11, 2 = 2.12, 4 = 2.14, 5 = 2.15), None if unknown."""
-        return self.capabilities.level(timeout)
+        return self.capabilities.level(Deadline.of(timeout, self.api.timeout))
 
-    @arguments
     def required_permissions(
         self,
         stream: str,
@@ -191,6 +189,8 @@ class JetStream(Publishing[V]):
         `deliver_subject`), "read" (stored messages), "manage" (create, change, delete) and "list". Without `consumer`
         the result covers all consumers of the stream. Sends nothing.
         """
+        kinds.check(Iterable, uses=uses, subjects=subjects)
+        kinds.check(str, None, deliver_subject=deliver_subject)
         inboxes = self.nc.options.inbox_prefix
         return required_permissions(self.api.prefix, inboxes, stream, consumer, uses, tuple(subjects), deliver_subject)
 
@@ -231,7 +231,6 @@ class JetStream(Publishing[V]):
 
     # --- streams --------------------------------------------------------------------------------------------
 
-    @arguments
     def create_stream(
         self,
         config: StreamConfig | None = None,
@@ -249,7 +248,6 @@ class JetStream(Publishing[V]):
         config = given(StreamConfig, config, fields)
         return self._handle(self.put_stream("CREATE", config, pedantic=pedantic, timeout=timeout))
 
-    @arguments
     def update_stream(
         self,
         config: StreamConfig | None = None,
@@ -270,7 +268,6 @@ class JetStream(Publishing[V]):
         info = self.put_stream("UPDATE", config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout)
         return self._handle(info)
 
-    @arguments
     def create_or_update_stream(
         self,
         config: StreamConfig | None = None,
@@ -336,9 +333,9 @@ class JetStream(Publishing[V]):
     def _handle(self, info: StreamInfo) -> Stream:
         return Stream(self, info.config.name, info)
 
-    @arguments
     def stream(self, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Stream:
         """The handle of an existing stream; raises StreamNotFound. `fetch_info=False` sends nothing."""
+        kinds.check(bool, fetch_info=fetch_info)
         stream = Stream(self, name)
         if fetch_info:
             stream.info(timeout=timeout)
@@ -350,7 +347,6 @@ class JetStream(Publishing[V]):
         if not self.api.request(operation, None, Success, timeout=timeout).success:
             raise ApiError(0, 0, f"the server did not delete stream {name!r} and gave no reason")
 
-    @arguments
     def stream_names(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """Names of all streams, or of the streams that take a subject; page by page as you iterate.
 
@@ -359,13 +355,11 @@ class JetStream(Publishing[V]):
         """
         return self.api.items("STREAM.NAMES", "streams", _by_subject(subject), timeout=timeout)
 
-    @arguments
     def streams(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[StreamInfo]:
         """Information about all streams, or those that take a subject; page by page (256) as you iterate."""
         found = self.api.items("STREAM.LIST", "streams", _by_subject(subject), timeout=timeout)
         return (model_base.from_wire(plain, StreamInfo) for plain in found)
 
-    @arguments
     def stream_name_by_subject(self, subject: str, *, timeout: Timeout = DEFAULT) -> str:
         """The stream that takes a subject (wildcards allowed); raises NoStreamForSubject."""
         checks.filter_subject(subject)
@@ -375,7 +369,6 @@ class JetStream(Publishing[V]):
 
     # --- consumers: the same methods as on Stream, for callers that have only the stream's name -----------------
 
-    @arguments
     def create_consumer(
         self,
         stream: str,
@@ -388,7 +381,6 @@ class JetStream(Publishing[V]):
         """See Stream.create_consumer."""
         return Stream(self, stream).create_consumer(config, pedantic=pedantic, timeout=timeout, **fields)
 
-    @arguments
     def update_consumer(
         self,
         stream: str,
@@ -403,7 +395,6 @@ class JetStream(Publishing[V]):
         handle = Stream(self, stream)
         return handle.update_consumer(config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout, **fields)
 
-    @arguments
     def create_or_update_consumer(
         self,
         stream: str,
@@ -427,7 +418,6 @@ class JetStream(Publishing[V]):
         """See Stream.get_or_create_consumer."""
         return Stream(self, stream).get_or_create_consumer(config, timeout=timeout, **fields)
 
-    @arguments
     def consumer(self, stream: str, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
         """See Stream.consumer. `fetch_info=False` sends nothing."""
         return Stream(self, stream).consumer(name, fetch_info=fetch_info, timeout=timeout)
@@ -436,7 +426,6 @@ class JetStream(Publishing[V]):
         """See Stream.ordered_consumer."""
         return Stream(self, stream).ordered_consumer(**options)
 
-    @arguments
     def ordered_push_consumer(
         self, stream: str, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
@@ -454,7 +443,6 @@ class JetStream(Publishing[V]):
         """See Stream.create_push_consumer."""
         return Stream(self, stream).create_push_consumer(config, timeout=timeout, **fields)
 
-    @arguments
     def update_push_consumer(
         self,
         stream: str,
@@ -478,7 +466,6 @@ class JetStream(Publishing[V]):
         """See Stream.create_or_update_push_consumer."""
         return Stream(self, stream).create_or_update_push_consumer(config, timeout=timeout, **fields)
 
-    @arguments
     def push_consumer(
         self, stream: str, name: str, *, config: ConsumerConfig | None = None, timeout: Timeout = DEFAULT
     ) -> PushConsumer:
@@ -489,12 +476,10 @@ class JetStream(Publishing[V]):
         """See Stream.consumer_info."""
         return Stream(self, stream).consumer_info(name, timeout=timeout)
 
-    @arguments
     def consumer_names(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """See Stream.consumer_names."""
         return Stream(self, stream).consumer_names(timeout=timeout)
 
-    @arguments
     def consumers(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
         """See Stream.consumers."""
         return Stream(self, stream).consumers(timeout=timeout)
@@ -513,14 +498,12 @@ class JetStream(Publishing[V]):
         """See Stream.resume_consumer."""
         return Stream(self, stream).resume_consumer(name, timeout=timeout)
 
-    @arguments
     def reset_consumer(
         self, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT
     ) -> ConsumerInfo:
         """See Stream.reset_consumer."""
         return Stream(self, stream).reset_consumer(name, seq, timeout=timeout)
 
-    @arguments
     def unpin_consumer(self, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """See Stream.unpin_consumer."""
         Stream(self, stream).unpin_consumer(name, group, timeout=timeout)

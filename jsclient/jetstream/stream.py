@@ -6,8 +6,8 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from jsclient import kinds
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ApiError,
@@ -88,7 +88,6 @@ class Stream:
 
     # --- the stream -----------------------------------------------------------------------------------------
 
-    @arguments
     def info(
         self, *, deleted_details: bool = False, subjects_filter: str | None = None, timeout: Timeout = DEFAULT
     ) -> StreamInfo:
@@ -99,6 +98,7 @@ class Stream:
         `deleted_details`: with the sequences of deleted messages. `subjects_filter`: with the matching subjects and the
         number of messages of each; None (default) leaves subjects out.
         """
+        kinds.check(bool, deleted_details=deleted_details)
         request: dict[str, Any] = {}
         if deleted_details:
             request["deleted_details"] = True
@@ -122,15 +122,14 @@ class Stream:
         first.setdefault("state", {})["subjects"] = subjects
         return first
 
-    @arguments
     def subjects(self, subjects_filter: str = ">", *, timeout: Timeout = DEFAULT) -> Iterator[tuple[str, int]]:
         """Subjects of stored messages and the number of messages of each, page by page (100,000) as you iterate.
 
         `subjects_filter`: only those that match it; wildcards are allowed.
         """
         request = {"subjects_filter": names.check_subject(subjects_filter, "subjects_filter", wildcards=True)}
-        for page in self.js.api.pages(f"STREAM.INFO.{self.name}", "state.subjects", request, timeout=timeout):
-            yield from (page.get("state", {}).get("subjects") or {}).items()
+        pages = self.js.api.pages(f"STREAM.INFO.{self.name}", "state.subjects", request, timeout=timeout)
+        return (item for page in pages for item in (page.get("state", {}).get("subjects") or {}).items())
 
     def purge(
         self,
@@ -175,7 +174,6 @@ class Stream:
 
     # --- its servers ----------------------------------------------------------------------------------------
 
-    @arguments
     def step_down(self, *, to: str | None = None, timeout: Timeout = DEFAULT) -> StreamInfo:
         """Make the leader of the stream stop leading, and return when another server leads.
 
@@ -189,7 +187,6 @@ class Stream:
             self.js, f"STREAM.{self.name}", f"stream {self.name!r}", lambda by: self.info(timeout=by), to, deadline
         )
 
-    @arguments
     def remove_peer(self, server: str, *, timeout: Timeout = DEFAULT) -> StreamInfo:
         """Take the stream away from a server, and return when that server no longer holds it.
 
@@ -199,12 +196,13 @@ class Stream:
         """
         from jsclient.jetstream.api import leadership
 
+        kinds.check(str, server=server)
+
         deadline = Deadline.of(timeout, self.js.api.timeout)
         return leadership.remove_peer(self.js, self.name, server, lambda by: self.info(timeout=by), deadline)
 
     # --- its messages ---------------------------------------------------------------------------------------
 
-    @arguments
     def get_msg(
         self, seq: int, *, subject: str | None = None, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> RawStreamMsg:
@@ -217,7 +215,6 @@ class Stream:
         timeout = Deadline.of(timeout, self.js.api.timeout)
         return self._reader(direct, timeout).get(request, timeout)
 
-    @arguments
     def get_data(
         self, seq: int, *, subject: str | None = None, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> bytes:
@@ -231,14 +228,12 @@ class Stream:
             request["no_hdr"] = True
         return self._reader(direct, timeout).data(request, timeout)
 
-    @arguments
     def get_last_msg(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> RawStreamMsg:
         """The newest message with a subject that matches; `direct` as in get_msg. Raises MessageNotFound."""
         request = {"last_by_subj": names.check_subject(subject, wildcards=True)}
         timeout = Deadline.of(timeout, self.js.api.timeout)
         return self._reader(direct, timeout).get(request, timeout)
 
-    @arguments
     def get_first_msg(
         self, start_time: dt.datetime, *, subject: str | None = None, timeout: Timeout = DEFAULT
     ) -> RawStreamMsg:
@@ -247,6 +242,7 @@ class Stream:
         Server 2.11 or later finds it in one request if the stream has `allow_direct`. Otherwise an ordered consumer
         finds it.
         """
+        kinds.check(dt.datetime, start_time=start_time)
         return batch_get.first_since(self, start_time, subject, timeout)
 
     def _reader(self, direct: bool | None, timeout: Deadline) -> stored_messages.Reader:
@@ -259,6 +255,7 @@ class Stream:
 
         A handle that never asked the server reads from the leader.
         """
+        kinds.check(bool, None, direct=direct)
         if direct is not None:
             return direct
         if self.js.direct_get is not None:
@@ -266,7 +263,6 @@ class Stream:
         info = self.cached_info
         return info is not None and bool(info.config.allow_direct)
 
-    @arguments
     def get_batch(
         self,
         batch: int,
@@ -289,7 +285,6 @@ class Stream:
             self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout
         )
 
-    @arguments
     def get_last_msgs(
         self,
         subjects: str | Iterable[str],
@@ -304,6 +299,8 @@ class Stream:
         reads older servers and streams without direct gets, subject by subject. A given `timeout` then bounds all
         subjects together.
         """
+        kinds.check(str, Iterable, subjects=subjects)
+        kinds.check(int, None, up_to_seq=up_to_seq)
         wanted = [subjects] if isinstance(subjects, str) else list(subjects)
         return batch_get.get_last(self, wanted, up_to_seq=up_to_seq, up_to_time=up_to_time, timeout=timeout)
 
@@ -323,7 +320,6 @@ class Stream:
 
     # --- its pull consumers ---------------------------------------------------------------------------------
 
-    @arguments
     def create_consumer(
         self,
         config: ConsumerConfig | None = None,
@@ -341,7 +337,6 @@ class Stream:
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "create", timeout, pedantic=pedantic)
 
-    @arguments
     def update_consumer(
         self,
         config: ConsumerConfig | None = None,
@@ -361,7 +356,6 @@ class Stream:
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "update", timeout, pedantic=pedantic, drop_unknown=drop_unknown)
 
-    @arguments
     def create_or_update_consumer(
         self,
         config: ConsumerConfig | None = None,
@@ -402,6 +396,7 @@ class Stream:
     def _put(
         self, config: ConsumerConfig, action: consumer_requests.Action, timeout: Timeout, **options: bool
     ) -> Consumer:
+        kinds.check(bool, **options)
         config.check_pull()
         return self._pull_handle(consumer_requests.put(self.js, self.name, config, action, timeout=timeout, **options))
 
@@ -410,13 +405,14 @@ class Stream:
 
         return Consumer(self.js, self.name, info.name, info)
 
-    @arguments
     def consumer(self, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
         """The handle of an existing pull consumer; raises ConsumerNotFound, NotPullConsumer.
 
         `fetch_info=False` sends nothing. Use it if the account has permission only to pull and ack.
         """
         from jsclient.jetstream.consumer import Consumer
+
+        kinds.check(bool, fetch_info=fetch_info)
 
         if not fetch_info:
             return Consumer(self.js, self.name, names.check_consumer(name))
@@ -431,7 +427,6 @@ class Stream:
 
         return OrderedConsumer(self.js, self.name, **options)
 
-    @arguments
     def ordered_push_consumer(
         self, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
@@ -455,7 +450,6 @@ class Stream:
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "create", timeout)
 
-    @arguments
     def update_push_consumer(
         self,
         config: ConsumerConfig | None = None,
@@ -484,13 +478,13 @@ class Stream:
     def _put_push(
         self, config: ConsumerConfig, action: consumer_requests.Action, timeout: Timeout, **options: bool
     ) -> PushConsumer:
+        kinds.check(bool, **options)
         from jsclient.jetstream.consuming.push import PushConsumer
 
         config.check_push()
         info = consumer_requests.put(self.js, self.name, config, action, timeout=timeout, **options)
         return PushConsumer(self.js, self.name, info.name, info.config, info)
 
-    @arguments
     def push_consumer(
         self, name: str, *, config: ConsumerConfig | None = None, timeout: Timeout = DEFAULT
     ) -> PushConsumer:
@@ -501,6 +495,8 @@ class Stream:
         nothing.
         """
         from jsclient.jetstream.consuming.push import PushConsumer
+
+        kinds.check(ConsumerConfig, None, config=config)
 
         if config is not None:
             config.check_push()
@@ -516,12 +512,10 @@ class Stream:
         """Request information about a consumer of either kind. This is expensive: do not call it for every fetch."""
         return consumer_requests.info(self.js, self.name, name, timeout=timeout)
 
-    @arguments
     def consumer_names(self, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """Names of all consumers, page by page as you iterate; `timeout` bounds the listing (default: 5 s a page)."""
         return consumer_requests.consumer_names(self.js, self.name, timeout=timeout)
 
-    @arguments
     def consumers(self, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
         """Information about all consumers, page by page; `timeout` bounds the listing (default: 5 s a page)."""
         return consumer_requests.consumer_infos(self.js, self.name, timeout=timeout)
@@ -540,12 +534,10 @@ class Stream:
         """End a pause, if there is one (server 2.11)."""
         return consumer_requests.resume(self.js, self.name, name, timeout=timeout)
 
-    @arguments
     def reset_consumer(self, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Deliver again from `seq`, or from the message after the ack floor (server 2.14); see `reset_seq`."""
         return consumer_requests.reset(self.js, self.name, name, seq, timeout=timeout)
 
-    @arguments
     def unpin_consumer(self, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another client of the priority group take over (server 2.11)."""
         consumer_requests.unpin(self.js, self.name, name, group, timeout=timeout)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jsclient import checks
+from jsclient import checks, kinds
 from jsclient.connection import Connection, engine_of
-from jsclient.declared import arguments
 from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.errors import NotSupported, TimedOut
 from jsclient.jetstream.api import headers as header_names
@@ -73,7 +72,6 @@ class Trace(Wire, kw_only=True, frozen=True):
         return [event.stream for event in self.events or () if event.type == "js" and not event.error]
 
 
-@arguments
 def trace(
     nc: Connection,
     subject: str,
@@ -93,6 +91,9 @@ def trace(
         headers: Headers, or a mapping of names to one value or several. Raises InvalidHeader.
         timeout: Seconds for the whole call, by default 5. None waits indefinitely.
     """
+    kinds.check(Connection, nc=nc)
+    kinds.check(str, bytes, bytearray, memoryview, payload=payload)
+    kinds.check(bool, deliver=deliver)
     if not nc.server_info.at_least(2, 11):
         raise NotSupported(f"message trace needs nats-server 2.11 or later; this one is {nc.server_info.version}")
     checks.subject(subject)

@@ -46,7 +46,7 @@ def test_a_decoder_is_made_once() -> None:
 
 @pytest.mark.parametrize("wrong", ["Order", 5, Order(1)], ids=repr)
 def test_what_is_no_type_is_refused(wrong: Any) -> None:
-    with pytest.raises(errors.ConfigError, match="values have a type|cannot decode"):
+    with pytest.raises(errors.ConfigError, match="type must be the type of the values|cannot decode"):
         codecs.decoder(codecs.JSON, wrong)
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from jsclient import kinds
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     BadResponse,
@@ -60,6 +61,7 @@ def get_batch(
     timeout: Timeout,
 ) -> Iterator[RawStreamMsg]:
     """See Stream.get_batch; the call checks its arguments immediately, not at the first message."""
+    kinds.check(int, None, max_bytes=max_bytes)
     if names.whole(batch, "batch") < 1:
         raise ConfigError(f"batch must be 1 or more, got {batch}")
     if seq is not None and start_time is not None:

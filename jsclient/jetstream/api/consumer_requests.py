@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from jsclient import kinds
 from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
@@ -162,6 +163,7 @@ def _pause(js: JetStream, stream: str, name: str, body: dict[str, Any], what: st
 
 def unpin(js: JetStream, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
     operation = f"CONSUMER.UNPIN.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    kinds.check(str, group=group)
     if not group:
         raise ConfigError("unpin_consumer needs the name of the priority group")
     timeout = Deadline.of(timeout, js.api.timeout)
@@ -184,6 +186,7 @@ def step_down(js: JetStream, stream: str, name: str, to: str | None, *, timeout:
 def reset(js: JetStream, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
     """Back to `seq` of the stream, or to the message after the ack floor; `reset_seq` of the answer has the place."""
     operation = f"CONSUMER.RESET.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    kinds.check(int, None, seq=seq)
     if seq is not None and seq < 1:
         raise ConfigError(f"seq must be 1 or more, or None for the ack floor; got {seq}")
     timeout = Deadline.of(timeout, js.api.timeout)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from jsclient import kinds
 from jsclient.durations import Deadline
 from jsclient.errors import ApiError, ConfigError, ConnectionLost, NoResponders, NotClustered, PeerNotFound, TimedOut
 from jsclient.jetstream.api.capabilities import OPERATIONS
@@ -25,6 +26,7 @@ def step_down(
     js: JetStream, of: str, what: str, look: Callable[[Deadline], Info], to: str | None, deadline: Deadline
 ) -> Info:
     """Ask the leader to stop leading. `of` is "STREAM.name" or "CONSUMER.stream.name"; `look` reads the info."""
+    kinds.check(str, None, to=to)
     before = _cluster(look(deadline), what)
     if not before.replicas:
         raise ConfigError(f"{what} has one replica, so no other server can lead it")

@@ -10,12 +10,7 @@ from jsclient.errors import ConfigError, InvalidName
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Delays, Duration, OpenWire, Seconds, Timestamp
 from jsclient.jetstream.api.models_cluster import ClusterInfo
-from jsclient.jetstream.api.models_stream import (
-    check_choices,
-    check_metadata,
-    check_numbers,
-    check_types,
-)
+from jsclient.jetstream.api.models_stream import check_choices, check_types
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -242,14 +237,10 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
         if self.filter_subject and self.filter_subjects:
             raise ConfigError("filter_subject and filter_subjects exclude each other: put all into filter_subjects")
         check_choices(self, CHOICES)
-        check_numbers(self)
         check_types(self)
         for name in ("opt_start_seq", "max_waiting", "max_batch", "max_bytes", "rate_limit_bps", "num_replicas"):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        check_metadata(self.metadata)
-        if isinstance(self.priority_groups, str):
-            raise ConfigError(f"priority_groups must be a list: write [{self.priority_groups!r}]")
         self._check_start()
         if self.backoff and self.max_deliver is not None and 0 <= self.max_deliver <= len(self.backoff):
             raise ConfigError(f"max_deliver must be larger than the {len(self.backoff)} entries of backoff, or -1")

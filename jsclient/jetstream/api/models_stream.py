@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from jsclient import declared
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
-from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire
+from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire, kinds
 from jsclient.jetstream.api.models_cluster import ClusterInfo, Placement
+from jsclient.kinds import TEXT_MAP, TEXTS, check, many
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -329,7 +329,6 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
         names.check_stream(self.name)
         names.check_filters(self.subjects, "subjects")
         check_choices(self, CHOICES)
-        check_numbers(self)
         check_types(self)
         if self.first_seq is not None and self.first_seq < 0:
             raise ConfigError(f"first_seq must be 0 or more, got {self.first_seq}")
@@ -338,13 +337,10 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
         if self.mirror is not None and (self.subjects or self.sources):
             raise ConfigError("a mirror has neither subjects nor sources of its own")
         sources = [*(self.sources or ()), *([self.mirror] if self.mirror else [])]
-        if not all(isinstance(source, StreamSource) for source in sources):
-            raise ConfigError("sources must be a list of StreamSource, and mirror a StreamSource")
         for source in sources:
             names.check_name(source.name, "source stream")
             if source.filter_subject:
                 names.check_subject(source.filter_subject, "filter_subject of the source", wildcards=True)
-        check_metadata(self.metadata)
 
 
 def check_choices(config: Wire, choices: dict[str, tuple[str, ...]]) -> None:
@@ -355,36 +351,40 @@ def check_choices(config: Wire, choices: dict[str, tuple[str, ...]]) -> None:
             raise ConfigError(f"{name} must be one of {', '.join(allowed)}; not {value!r}")
 
 
-def check_numbers(config: Wire) -> None:
-    """Whole numbers must be int and times not negative: the server would answer with "invalid JSON", or accept it."""
+_KINDS: Final[dict[Any, Any]] = {
+    str: str,
+    str | None: str,
+    int | None: int,
+    bool | None: bool,
+    list[str] | None: TEXTS,
+    dict[str, str] | None: TEXT_MAP,
+}
+"""The types of plain fields, for `check_types`. The constructors check times and durations."""
+
+
+def check_types(config: Wire) -> None:
+    """Refuse values of another type and negative times, also within the parts.
+
+    JSON could not hold them, or the server would answer with "invalid JSON", or would accept them.
+    """
+    parts = kinds(type(config))
     for field in msgspec.structs.fields(type(config)):
         value = getattr(config, field.name)
         if value is None:
             continue
-        if field.type == (int | None) and (not isinstance(value, int) or isinstance(value, bool)):
-            raise ConfigError(f"{field.name} must be an int, not {value!r}")
-        if field.type == (bool | None) and not isinstance(value, bool):
-            raise ConfigError(f"{field.name} must be True or False, not {value!r}")
         if isinstance(value, float) and value < 0:
             raise ConfigError(f"{field.name} must not be negative, got {value!r} seconds")
-
-
-def check_types(config: Wire) -> None:
-    """Refuse values of another type than declared, also within the parts: JSON could not hold them, or the server would
-    answer with "invalid JSON"."""
-    given = {name: value for name in config.__struct_fields__ if (value := getattr(config, name)) is not None}
-    declared.check(type(config), given)
-    for value in given.values():
-        for part in value if isinstance(value, list) else (value,):
-            if isinstance(part, Wire):
-                check_types(part)
-
-
-def check_metadata(metadata: dict[str, str] | None) -> None:
-    if metadata is not None and not (
-        isinstance(metadata, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items())
-    ):
-        raise ConfigError("metadata must be a dict of str to str")
+        if field.type in _KINDS:
+            check(_KINDS[field.type], **{field.name: value})
+            continue
+        how, part = parts.get(field.name, ("", None))
+        if how == "wire":
+            check(part, **{field.name: value})
+            check_types(value)
+        elif how == "wires":
+            check(many(part, f"a {part.__name__}"), **{field.name: value})
+            for item in value:
+                check_types(item)
 
 
 def user_metadata(metadata: dict[str, str] | None) -> dict[str, str] | None:

@@ -204,6 +204,12 @@ class Api:
         bounds the complete listing, without the caller's time between two pages. By default each page has the timeout
         of API calls.
         """
+        resolve(timeout, self.timeout)
+        return self._pages(operation, key, body, timeout)
+
+    def _pages(
+        self, operation: str, key: str, body: dict[str, Any] | None, timeout: Timeout
+    ) -> Iterator[dict[str, Any]]:
         patience = Patience(timeout, self.timeout)
         offset, back, known = 0, 1, 0
         before: set[str] = set()  # the names of the page before
@@ -236,8 +242,11 @@ class Api:
         In a cluster some servers may not answer in time. The other elements come first, then it raises
         ListingIncomplete.
         """
+        return self._items(self.pages(operation, key, body, timeout=timeout), key)
+
+    def _items(self, pages: Iterator[dict[str, Any]], key: str) -> Iterator[Any]:
         absent: set[str] = set()
-        for page in self.pages(operation, key, body, timeout=timeout):
+        for page in pages:
             yield from _part(page, key) or ()
             absent |= _absent(page)
         if absent:

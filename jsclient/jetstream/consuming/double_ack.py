@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from jsclient import errors
+from jsclient import errors, kinds
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api.ack_and_nak import ACK
 from jsclient.jetstream.consuming.stale_acks import ASK_AFTER, forgotten, stale_delivery
@@ -38,7 +37,6 @@ class Confirmed(NamedTuple):
         return not self.unconfirmed
 
 
-@arguments
 def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT) -> Confirmed:
     """`double_ack` of all messages with one write and one wait of at most `timeout` seconds (5 by default).
 
@@ -46,6 +44,7 @@ def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT
     see the result. If any message was acked or has no reply, it sends nothing and raises MsgAlreadyAcked or MsgNoReply.
     It can also raise ConnectionClosed. With ack policy "all" pass only the last message.
     """
+    kinds.check(Iterable, messages=messages)
     wanted = list(messages)
     strange = [item for item in wanted if not hasattr(item, "claim")]
     if strange:

@@ -11,7 +11,7 @@ import datetime as dt
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jsclient import errors, waiting
+from jsclient import errors, kinds, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.listing import Reading
@@ -99,6 +99,9 @@ class OrderedRead(Generic[M]):
         values: Values[Any] | None = None,
         **options: Unpack[PullOptionsDict],
     ) -> None:
+        kinds.check(int, None, end_seq=end_seq)
+        kinds.check(dt.datetime, None, time=time)
+        kinds.check(bool, drained=drained)
         self._values, self._on_error = values, options.get("on_error")
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))

@@ -15,9 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from jsclient import checks, errors, handlers, waiting
-from jsclient.cancel import Cancel
+from jsclient.cancel import Cancel, check_cancel
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerInfo
@@ -95,7 +94,6 @@ class OrderedConsumer(Generic[M]):
         self._kept: list[OrderedMessages] = []  # at most one, which the last fetch leaves for the next
         self._values: Values[Any] | None = None
 
-    @arguments
     def typed(self, type: type[T], *, on_bad: OnBadOrdered = "raise") -> OrderedConsumer[TypedMsg[T]]:
         """The same consumer with the same cursor, of messages with a `value` of a type. See Consumer.typed.
 
@@ -137,7 +135,6 @@ class OrderedConsumer(Generic[M]):
         handlers.required(handler, "the handler")
         return ConsumeContext(self.open_messages(Deadline(CREATE_TIMEOUT), self._values, **options), handler, 1)
 
-    @arguments
     def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch[M]:
         """Wait for `max_messages` or `timeout` seconds (30 by default; 0 takes only available messages)."""
         batch = self._fetch(max_messages, timeout, cancel)
@@ -148,6 +145,7 @@ class OrderedConsumer(Generic[M]):
         checks.positive(max_messages, "max_messages")
         deadline = Deadline(NO_WAIT_TIMEOUT if seconds == 0 else seconds)
         if cancel is not None:
+            check_cancel(cancel)
             cancel.check()
         with self._fetch_stream(deadline) as stream:
             stream.cancel = cancel  # also None: the token of an earlier fetch has no meaning any more
@@ -165,7 +163,6 @@ class OrderedConsumer(Generic[M]):
         """The available messages, up to `max_messages`."""
         return self.fetch(max_messages, 0)
 
-    @arguments
     def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> M:
         """One message; raises NoMessages if none came in `timeout` seconds (30 by default)."""
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
@@ -178,7 +175,6 @@ class OrderedConsumer(Generic[M]):
             # Take the message behind it, in the time that is left.
             timeout = 0 if deadline.expired() else deadline.remaining()
 
-    @arguments
     def read_until(
         self,
         end_seq: int | None = None,

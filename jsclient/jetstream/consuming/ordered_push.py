@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from jsclient import errors, handlers, waiting
+from jsclient import errors, handlers, kinds, waiting
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import Deadline, plain
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api import headers as header_names
@@ -290,6 +289,7 @@ class OrderedPushConsumer(Generic[M]):
         heartbeat: float | dt.timedelta = HEARTBEAT,
         **options: Unpack[OrderedOptionsDict],
     ) -> None:
+        kinds.check(float, dt.timedelta, heartbeat=heartbeat)
         heartbeat = plain(heartbeat)
         if not heartbeat >= SHORTEST_HEARTBEAT:
             raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, got {heartbeat!r}")
@@ -300,7 +300,6 @@ class OrderedPushConsumer(Generic[M]):
         self.heartbeat = heartbeat
         self._values: Values[Any] | None = None
 
-    @arguments
     def typed(self, type: type[T], *, on_bad: OnBadOrdered = "raise") -> OrderedPushConsumer[TypedMsg[T]]:
         """The same consumer, of messages with a `value` of a type. See OrderedConsumer.typed."""
         refuse_headers_only(self.options.headers_only, "an ordered consumer")

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 import attrs
 
-from jsclient.declared import declared
+from jsclient import kinds
 from jsclient.durations import plain
 from jsclient.errors import ConfigError, NotJetStreamMessage
 from jsclient.jetstream.api.models import ConsumerConfig
@@ -49,7 +49,6 @@ class OrderedOptionsDict(TypedDict, total=False):
     name_prefix: str
 
 
-@declared("OrderedOptionsDict")
 @attrs.frozen(kw_only=True)
 class OrderedOptions:
     """Options of an ordered consumer. With `max_reset_attempts` None it retries indefinitely.
@@ -70,16 +69,16 @@ class OrderedOptions:
         name_prefix: The beginning of the names of its consumers; by default a random one.
     """
 
-    filter_subjects: str | Sequence[str] = ()
-    deliver_policy: DeliverWord = "all"
-    opt_start_seq: int | None = None
-    opt_start_time: dt.datetime | None = None
-    replay_policy: ReplayWord | None = None
-    inactive_threshold: float = attrs.field(default=INACTIVE, converter=plain)
-    headers_only: bool | None = None
-    max_reset_attempts: int | None = None
-    metadata: dict[str, str] | None = None
-    name_prefix: str = ""
+    filter_subjects: str | Sequence[str] = attrs.field(default=(), validator=kinds.field(str, kinds.TEXTS))
+    deliver_policy: DeliverWord = attrs.field(default="all", validator=kinds.field(str))
+    opt_start_seq: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    opt_start_time: dt.datetime | None = attrs.field(default=None, validator=kinds.field(dt.datetime, None))
+    replay_policy: ReplayWord | None = attrs.field(default=None, validator=kinds.field(str, None))
+    inactive_threshold: float = attrs.field(default=INACTIVE, converter=plain, validator=kinds.field(float))
+    headers_only: bool | None = attrs.field(default=None, validator=kinds.field(bool, None))
+    max_reset_attempts: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    metadata: dict[str, str] | None = attrs.field(default=None, validator=kinds.field(kinds.TEXT_MAP, None))
+    name_prefix: str = attrs.field(default="", validator=kinds.field(str))
 
     def __attrs_post_init__(self) -> None:
         if self.max_reset_attempts is not None and self.max_reset_attempts < 1:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
 
+from jsclient import kinds
 from jsclient.cancel import Cancel
-from jsclient.declared import declared
 from jsclient.durations import DEFAULT, MOST_SECONDS, Default, Timeout, plain, seconds_of
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
@@ -190,7 +190,6 @@ def _heartbeat(value: float | dt.timedelta | Default | None) -> float | Default 
     return value.total_seconds() if isinstance(value, dt.timedelta) else value
 
 
-@declared("PullOptionsDict")
 @attrs.frozen(kw_only=True)
 class PullOptions:
     """The limits of a continuous pull, and its watch over the server.
@@ -239,21 +238,23 @@ class PullOptions:
         most_messages: For layers: the largest window, if `max_messages` is None.
     """
 
-    max_messages: int | None = None
-    max_bytes: int = MAX_BYTES
-    expires: float = attrs.field(default=EXPIRES, converter=plain)
-    heartbeat: float | Default | None = attrs.field(default=DEFAULT, converter=_heartbeat)
-    threshold_messages: int | None = None
-    threshold_bytes: int | None = None
-    stop_after: int | None = None
+    max_messages: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    max_bytes: int = attrs.field(default=MAX_BYTES, validator=kinds.field(int))
+    expires: float = attrs.field(default=EXPIRES, converter=plain, validator=kinds.field(float))
+    heartbeat: float | Default | None = attrs.field(
+        default=DEFAULT, converter=_heartbeat, validator=kinds.field(float, Default, None)
+    )
+    threshold_messages: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    threshold_bytes: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    stop_after: int | None = attrs.field(default=None, validator=kinds.field(int, None))
     group: str = ""
     min_pending: int = 0
     min_ack_pending: int = 0
     priority: int | None = None
-    leave_buffered: bool = False
-    on_error: ErrorHook | None = None
-    on_event: Callable[[Any], Any] | None = None
-    cancel: Cancel | None = None
+    leave_buffered: bool = attrs.field(default=False, validator=kinds.field(bool))
+    on_error: ErrorHook | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    on_event: Callable[[Any], Any] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    cancel: Cancel | None = attrs.field(default=None, validator=kinds.field(Cancel, None))
     first_messages: int = MAX_MESSAGES
     most_messages: int = MOST_MESSAGES
 

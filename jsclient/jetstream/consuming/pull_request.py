@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from jsclient import checks, declared
+from jsclient import checks, kinds
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, to_ns
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
@@ -108,17 +108,17 @@ def terms_for(
 
 def check_number(max_messages: int) -> None:
     """Raises ConfigError for a number that a fetch cannot request."""
-    if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
+    if type(max_messages) is bool or not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
         raise ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
 
 
 def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
     """Refuse options that the server would answer with 400 or ignore."""
     if group.__class__ is not str or min_pending.__class__ is not int or min_ack_pending.__class__ is not int:
-        given = {"group": group, "min_pending": min_pending, "min_ack_pending": min_ack_pending}
-        declared.check(PullTerms, given)
+        kinds.check(str, group=group)
+        kinds.check(int, min_pending=min_pending, min_ack_pending=min_ack_pending)
     if priority is not None:
-        declared.check(PullTerms, {"priority": priority})
+        kinds.check(int, priority=priority)
     if group:
         checks.utf8(group, "group", "")
     elif min_pending or min_ack_pending or priority is not None:

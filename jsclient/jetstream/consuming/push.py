@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from jsclient import checks, errors, handlers
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
@@ -168,7 +167,6 @@ class PushConsumer(Generic[M]):
         self.name = name
         self._values: Values[Any] | None = None
 
-    @arguments
     def typed(
         self, type: type[T], *, on_bad: OnBad = "raise", dead_letter: str | None = None
     ) -> PushConsumer[TypedMsg[T]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
 import attrs
 
-from jsclient import errors, waiting
+from jsclient import errors, kinds, waiting
 from jsclient._connection import Mailbox, MessageSink
 from jsclient.connection import engine_of
-from jsclient.declared import declared
 from jsclient.durations import Deadline, seconds_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.consuming import diagnosis
@@ -47,7 +46,6 @@ class PushOptionsDict(TypedDict, total=False):
     leave_buffered: bool
 
 
-@declared("PushOptionsDict")
 @attrs.frozen(kw_only=True)
 class PushOptions:
     """`on_error(error)` gets NoHeartbeat, SlowConsumer and exceptions of the handler; without it they are logged. For
@@ -66,10 +64,10 @@ class PushOptions:
         leave_buffered: At the end leave unread messages to `ack_wait`, instead of returning them immediately.
     """
 
-    on_error: ErrorHook | None = None
-    pending_messages: int = PENDING_MESSAGES
-    pending_bytes: int = PENDING_BYTES
-    leave_buffered: bool = False
+    on_error: ErrorHook | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    pending_messages: int = attrs.field(default=PENDING_MESSAGES, validator=kinds.field(int))
+    pending_bytes: int = attrs.field(default=PENDING_BYTES, validator=kinds.field(int))
+    leave_buffered: bool = attrs.field(default=False, validator=kinds.field(bool))
 
     def __attrs_post_init__(self) -> None:
         for name in ("pending_messages", "pending_bytes"):

@@ -22,18 +22,17 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import declared, handlers, waiting
+from jsclient import handlers, kinds, waiting
 from jsclient._connection import LargeLinkFrame, LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout, check_timeout, plain, plain_or_none, resolve
 from jsclient.errors import AsyncPublishReplySet, ConfigError, ConnectionLost, TimedOut, TooManyStalledMessages
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import ACK_TIMEOUT, HOLD_FOR, RETRY_WAIT, Rules, check_payload
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from jsclient.jetstream.publishing.in_flight import InFlight, Window
-from jsclient.jetstream.publishing.keywords import OPTION_PREFIX, PublishAsyncDict, PublishWindowDict
+from jsclient.jetstream.publishing.keywords import PublishAsyncDict
 from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
 from jsclient.jetstream.publishing.streams import Streams, check_window
 from jsclient.message import Msg, Payload
@@ -122,18 +121,11 @@ class AsyncPublisher:
         on_ack: OnAck | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        given = {
-            "max_pending": WINDOW_MESSAGES if max_pending is None else max_pending,
-            "max_pending_bytes": max_pending_bytes,
-            "ack_timeout": ack_timeout,
-            "stall_wait": stall_wait,
-            "retry_attempts": retry_attempts,
-            "retry_wait": retry_wait,
-            "duplicate_window": duplicate_window,
-        }
-        declared.check(PublishWindowDict, {OPTION_PREFIX + name: value for name, value in given.items()})
-        for name, hook in (("on_ack", on_ack), ("on_error", on_error)):
-            handlers.check(hook, name)
+        kinds.check(int, None, max_pending=max_pending, retry_attempts=retry_attempts)
+        kinds.check(int, max_pending_bytes=max_pending_bytes)
+        kinds.check(float, dt.timedelta, ack_timeout=ack_timeout, retry_wait=retry_wait)
+        kinds.check(float, dt.timedelta, None, stall_wait=stall_wait, duplicate_window=duplicate_window)
+        kinds.check(Callable, None, on_ack=on_ack, on_error=on_error)
         if retry_attempts is not None and retry_attempts < 0:
             raise ConfigError(f"retry_attempts must be 0 or more, or None, got {retry_attempts}")
         if (max_pending is not None and max_pending < 1) or max_pending_bytes < 1:
@@ -248,9 +240,9 @@ class AsyncPublisher:
             raise
         return future
 
-    @arguments
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
         """Publish a message object: its subject, headers and data. The reply must be empty; the ack uses it."""
+        kinds.check(PubMsg, Msg, msg=msg)
         if msg.reply:
             raise AsyncPublishReplySet(f"the message on {msg.subject!r} has a reply subject; publish_async needs it")
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)

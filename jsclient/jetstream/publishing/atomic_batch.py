@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from jsclient import declared, nuid
+from jsclient import kinds, nuid
 from jsclient._connection import LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -39,7 +38,6 @@ from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import FAILURES, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.future import PubMsg
-from jsclient.jetstream.publishing.keywords import AtomicBatchDict
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V, build_headers
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.synchronous import PublishAttempts
@@ -101,7 +99,7 @@ class AtomicBatch(Generic[V]):
         ack_every: int = ACK_EVERY,
         max_messages: int = MAX_MESSAGES,
     ) -> None:
-        declared.check(AtomicBatchDict, {"ack_every": ack_every, "max_messages": max_messages})
+        kinds.check(int, ack_every=ack_every, max_messages=max_messages)
         if ack_every < 0 or max_messages < 1:
             raise ConfigError("ack_every must be 0 or more, max_messages 1 or more")
         self.id: str = nuid.next_nuid()
@@ -158,7 +156,6 @@ class AtomicBatch(Generic[V]):
         self._held = message
         return self._size
 
-    @arguments
     def add_msg(
         self,
         msg: PubMsg | Msg,
@@ -168,6 +165,7 @@ class AtomicBatch(Generic[V]):
         **options: Unpack[PublishOptions],
     ) -> int:
         """Add a message object."""
+        kinds.check(PubMsg, Msg, msg=msg)
         return self.add(msg.subject, msg.data, headers=msg.headers, msg_id=msg_id, timeout=timeout, **options)
 
     def commit(self, *, timeout: Timeout = DEFAULT) -> PubAck:

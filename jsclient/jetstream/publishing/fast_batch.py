@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 
 import msgspec
 
-from jsclient import checks, declared, nuid
+from jsclient import checks, kinds, nuid
 from jsclient._connection import LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -37,7 +36,6 @@ from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.future import PubMsg
-from jsclient.jetstream.publishing.keywords import FastBatchDict
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
@@ -119,7 +117,7 @@ class FastBatch(Generic[V]):
         max_outstanding: int = MAX_OUTSTANDING,
         timeout: Timeout = DEFAULT,
     ) -> None:
-        declared.check(FastBatchDict, {"gap": gap, "flow": flow, "max_outstanding": max_outstanding})
+        kinds.check(int, flow=flow, max_outstanding=max_outstanding)
         if gap not in ("fail", "ok"):
             raise ConfigError(f'gap must be "fail" or "ok", got {gap!r}')
         if not 1 <= flow <= 65_535 or max_outstanding < 1:
@@ -210,7 +208,6 @@ class FastBatch(Generic[V]):
             self._wait_until(lambda: self.acked + self._flow * self._outstanding > number, deadline)
         return number
 
-    @arguments
     def add_msg(
         self,
         msg: PubMsg | Msg,
@@ -220,6 +217,7 @@ class FastBatch(Generic[V]):
         **options: Unpack[PublishOptions],
     ) -> int:
         """Publish a message object as part of the batch."""
+        kinds.check(PubMsg, Msg, msg=msg)
         return self.add(msg.subject, msg.data, headers=msg.headers, msg_id=msg_id, timeout=timeout, **options)
 
     def commit(

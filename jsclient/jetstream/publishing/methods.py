@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from jsclient import kinds
 from jsclient.codecs import Codec, payload_of
 from jsclient.connection import Connection, engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, resolve
 from jsclient.errors import ConfigError, NotStored
 from jsclient.instruments import sending, sending_later
@@ -125,9 +125,9 @@ class Publishing(Generic[V]):
             delivery = PublishAttempts(js, subject, data, block, deadline, retry_attempts, retry_wait, began)
             return delivery.persist(error, reply)
 
-    @arguments
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishDict]) -> PubAck:
         """Publish a message object: its subject, headers and data. You can pass on a received message like this."""
+        kinds.check(PubMsg, Msg, msg=msg)
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
 
     def publish_async(
@@ -149,9 +149,9 @@ class Publishing(Generic[V]):
         data: Any = payload
         return self.async_publisher.publish(subject, data, headers=headers, msg_id=msg_id, **options)
 
-    @arguments
     def publish_msg_async(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
         """`publish_async` for a message object; its reply must be empty (AsyncPublishReplySet)."""
+        kinds.check(PubMsg, Msg, msg=msg)
         return self.async_publisher.publish_msg(msg, **options)
 
     def publish_async_pending(self) -> int:

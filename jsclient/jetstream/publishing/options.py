@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypedDict
 from typing import TypeVar as _TypeVar
 
-from jsclient import checks, declared
+from jsclient import checks, kinds
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge, brief
 from jsclient.jetstream.api import headers as names
@@ -114,26 +114,16 @@ def build_headers(
 
     Raises ConfigError for options that contradict each other, InvalidHeader for text that must not reach the wire.
     """
-    try:
-        return _build(headers, msg_id, options)
-    except (TypeError, AttributeError, InvalidHeader):
-        # Look for the cause among the declared types, to name it in the error.
-        declared.check(PublishOptions, options)
-        if not isinstance(msg_id, (str, type(None))):
-            raise ConfigError(f"msg_id must be a str or None, not {type(msg_id).__name__}") from None
-        raise
-
-
-def _build(
-    headers: HeadersLike | None, msg_id: str | None, options: PublishOptions | Mapping[str, Any]
-) -> Headers | None:
     out = _copy(headers)
     if msg_id is not None:
+        kinds.check(str, msg_id=msg_id)
         _set(out, names.MSG_ID, msg_id)
     for name, value in options.items():
         if value is None:
             continue
         if name == "schedule":
+            if not hasattr(value, "headers"):
+                raise ConfigError(f"schedule must be a Schedule or None, not {type(value).__name__}")
             schedule: Any = value
             for header, text in schedule.headers():
                 _set(out, header, text)
@@ -178,6 +168,14 @@ def _sequence(option: str, name: str) -> Any:
     return make
 
 
+def _text(option: str, name: str) -> Any:
+    def make(value: str) -> tuple[str, str]:
+        kinds.check(str, **{option: value})
+        return name, value
+
+    return make
+
+
 def _incr(value: int) -> tuple[str, str]:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"incr must be an int (of any size), got {value!r}")
@@ -191,11 +189,11 @@ def _rollup(value: str) -> tuple[str, str]:
 
 
 _MAKERS: Final[dict[str, Any]] = {
-    "expected_stream": lambda value: (names.EXPECTED_STREAM, value),
+    "expected_stream": _text("expected_stream", names.EXPECTED_STREAM),
     "expected_last_seq": _sequence("expected_last_seq", names.EXPECTED_LAST_SEQ),
     "expected_last_subject_seq": _sequence("expected_last_subject_seq", names.EXPECTED_LAST_SUBJECT_SEQ),
-    "expected_last_subject": lambda value: (names.EXPECTED_LAST_SUBJECT_SEQ_SUBJECT, value),
-    "expected_last_msg_id": lambda value: (names.EXPECTED_LAST_MSG_ID, value),
+    "expected_last_subject": _text("expected_last_subject", names.EXPECTED_LAST_SUBJECT_SEQ_SUBJECT),
+    "expected_last_msg_id": _text("expected_last_msg_id", names.EXPECTED_LAST_MSG_ID),
     "ttl": lambda value: (names.MSG_TTL, ttl_text(value)),
     "rollup": _rollup,
     "incr": _incr,
