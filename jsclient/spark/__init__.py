@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from jsclient.spark.helpers import ack_partition, publish_partition, read_range
     from jsclient.spark.listener import JetStreamListener, lag, losses, rates
     from jsclient.spark.pool import close_idle, connection
+    from jsclient.spark.preflight import CheckReport, CheckRow, check
     from jsclient.spark.privileges import permissions, required_permissions
 
 __all__ = [
+    "CheckReport",
+    "CheckRow",
     "JetStreamDataSource",
     "JetStreamListener",
     "JetStreamSparkError",
     "ack_partition",
     "batch_writer",
+    "check",
     "close_idle",
     "connection",
     "from_spark",
@@ -51,6 +55,9 @@ _HOMES = {
     "rates": "listener",
     "connection": "pool",
     "close_idle": "pool",
+    "CheckReport": "preflight",
+    "CheckRow": "preflight",
+    "check": "preflight",
     "permissions": "privileges",
     "required_permissions": "privileges",
     "publish_partition": "helpers",

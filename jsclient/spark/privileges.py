@@ -26,6 +26,11 @@ def required_permissions(
 
     `way` is read, readStream, write or writeStream. `options` is the option dict of the data source `format`.
     """
+    return needs(options, way, format)[1]
+
+
+def needs(options: Mapping[str, str], way: str, format: str) -> tuple[SparkOptions, dict[str, list[str]]]:
+    """The checked options, and `required_permissions`."""
     letter = WAYS.get(way)
     if letter is None:
         raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"{way!r} is none of {', '.join(WAYS)}")
@@ -46,7 +51,7 @@ def required_permissions(
     if letter == known.READ_STREAM and not checked.fail_on_data_loss:
         publish.append("_spark.>")
         subscribe.append("_spark.>")
-    return {"publish": publish, "subscribe": subscribe}
+    return checked, {"publish": publish, "subscribe": subscribe}
 
 
 def permissions(
