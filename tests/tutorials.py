@@ -125,8 +125,8 @@ class Shell:
         raise AssertionError(f"the shell ended, or {limit} s were over: {line}\n{''.join(lines)}")
 
     def expect(self, command: Command) -> None:
-        """Run a command; one that only looks (`cat`, `curl`, `jsclient ... ls`) until it shows what the page does."""
-        looks = re.match(r"cat |sort |curl |jsclient (?:\w+ )*(?:ls|top)", command.line)
+        """Run a command; one that only looks (`cat`, `grep`, `jsclient ... ls`) until it shows what the page does."""
+        looks = re.match(r"cat |grep |sort |curl |jsclient (?:\w+ )*(?:ls|top)", command.line)
         end = time.monotonic() + (PATIENCE if looks else 0)
         while not matches(command.output, printed := self.run(command.line, limit=PATIENCE)):
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""One record for each written batch, for the log and for an optional bucket."""
+"""One record for each written batch, on a logger."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from jsclient.exactly.row_publisher import Totals
-from jsclient.spark.pool import lease
-from jsclient.spark.progress import put_progress
 
 if TYPE_CHECKING:
     from jsclient.exactly.journal import Job
@@ -56,13 +54,7 @@ def _make_audible() -> None:
         log.setLevel(logging.INFO)
 
 
-def keep(options: SparkOptions, record: dict[str, Any]) -> None:
-    """Log the record, and put it into the bucket that the options name for it, under `<query>.<batch>`."""
-    text = json.dumps(record)
+def keep(record: dict[str, Any]) -> None:
+    """Log the record."""
     _make_audible()
-    log.info("%s", text)
-    if options.audit_bucket is None:
-        return
-    with lease(options) as nc:
-        key = f"{record['query']}.{record['batch']}"
-        put_progress(nc, options, options.audit_bucket, key, text.encode())
+    log.info("%s", json.dumps(record))

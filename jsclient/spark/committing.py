@@ -24,4 +24,4 @@ def conclude_batch(options: SparkOptions, done: list[tuple[Job, Outcome]], strea
     for note in sorted(notes):
         tell(note)
     if done:
-        keep(options, record_of(options, done[0][0], [outcome for _, outcome in done], bool(journaled), notes))
+        keep(record_of(options, done[0][0], [outcome for _, outcome in done], bool(journaled), notes))

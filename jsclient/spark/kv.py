@@ -30,8 +30,8 @@ RANGES: Final = {
 
 FEED: Final = {
     *RANGES,
-    *("startingoffsets", "startingtimestamp", "startingtimestampstrategy", "maxoffsetspertrigger", "progressbucket"),
-    *("maxbytespertrigger", "minoffsetspertrigger", "maxtriggerdelay", "progresskey", "readoptionschanged"),
+    *("startingoffsets", "startingtimestamp", "startingtimestampstrategy", "maxoffsetspertrigger"),
+    *("maxbytespertrigger", "minoffsetspertrigger", "maxtriggerdelay", "readoptionschanged"),
     "failondataloss",
 }
 

@@ -99,8 +99,6 @@ class SparkOptions:
     read_options_changed: str = _option("readOptionsChanged", "S", values.choice("refuse", "accept"), "refuse")
     new_streams: str = _option("newStreams", "S", values.choice("earliest", "latest"), "earliest")
     ack_mode: str = _option("ackMode", "S", values.choice("none", "purge"), "none")
-    progress_bucket: str | None = _option("progressBucket", "S", values.text)
-    progress_key: str | None = _option("progressKey", "S", values.text)
 
     batch_rows: int = _option("batchRows", "RS", values.integer(1), 10_000)
     batch_bytes: int = _option("batchBytes", "RS", values.size, 8 << 20)
@@ -123,7 +121,6 @@ class SparkOptions:
     publish_retries: int = _option("publishRetries", "WT", values.integer(0), 3)
     ack_timeout: float = _option("ackTimeout", "WT", values.duration, 5.0)
     min_dedup_window: float = _option("minDedupWindow", "WT", values.duration, 120.0)
-    audit_bucket: str | None = _option("auditBucket", "WT", values.text)
     null_value: str = _option("nullValue", "WT", values.choice("error", "empty"), "error")
 
     credentials_file: str | None = _option("credentialsFile", "RSWT", values.text)
@@ -379,7 +376,6 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
             subjects.check_subject(o.dead_letter_subject)
         except ValueError as error:
             raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option 'deadLetterSubject': {error}") from None
-    _conflict(o.progress_key and not o.progress_bucket, "'progressKey' needs 'progressBucket'")
     _bad(o.consumer_inactive_threshold < 1, "'consumerInactiveThreshold' must be at least 1s")
 
 

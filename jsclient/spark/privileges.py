@@ -84,8 +84,6 @@ def _reading(o: SparkOptions, api: str) -> list[str]:
         found += _of_stream(o, api, stream)
     if o.dead_letter_subject is not None:
         found += [o.dead_letter_subject, f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
-    if o.progress_bucket is not None:
-        found.append(f"$KV.{o.progress_bucket}.>")
     return list(dict.fromkeys(found))
 
 
@@ -134,8 +132,6 @@ def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:
     """Without the permissions for the API rows are written all the same, but a too short window stays unnoticed."""
     bucket = o.journal_bucket
     found = [o.subject or ">", f"{api}INFO", f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
-    if o.audit_bucket is not None:
-        found.append(f"$KV.{o.audit_bucket}.>")
     if o.keeps_journal(streaming=letter == known.WRITE_STREAM):
         found += [f"$KV.{bucket}.>", f"{api}STREAM.CREATE.KV_{bucket}", f"{api}STREAM.MSG.GET.*"]
         found += [f"{api}CONSUMER.{operation}.*.>" for operation in ("CREATE", "DELETE", "MSG.NEXT")]

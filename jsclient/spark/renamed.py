@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 REMOVED: Final = {
+    "auditbucket": "each batch leaves a record on the logger jsclient.spark.audit",
+    "progressbucket": "read query.lastProgress with lag(), or add a JetStreamListener",
+    "progresskey": "read query.lastProgress with lag(), or add a JetStreamListener",
     "ledgerbucket": "write 'journal'",
     "publishmode=atomic": "write deliverySemantics=exactly-once, which stores each row once by the journal",
     "atomicmarkersubject": "write deliverySemantics=exactly-once, which stores each row once by the journal",

@@ -6,7 +6,6 @@ calls `stop()`, so nothing here depends on it.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import uuid
@@ -33,7 +32,6 @@ from jsclient.spark.following import Follower, News
 from jsclient.spark.idling import Idling
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
-from jsclient.spark.progress import put_progress
 from jsclient.spark.reader import checked_columns, empty_plan, limits_of, plan, read_batches
 from jsclient.spark.reports import Ear
 from jsclient.spark.schema import needs_payloads
@@ -348,15 +346,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has durably finished the batch that ends here. It commits the last batch of a run at the next start."""
-        if self.options.ack_mode == "none" and self.options.progress_bucket is None:
+        if self.options.ack_mode == "none":
             return
         offset = Offset.from_dict(end, self.options.refuse)
         with lease(self.options) as nc:
-            if self.options.ack_mode == "purge":
-                for name, part in offset.streams.items():
-                    self._purge(nc, name, part)
-            if self.options.progress_bucket is not None:
-                self._put_progress(nc, self.options.progress_bucket, offset)
+            for name, part in offset.streams.items():
+                self._purge(nc, name, part)
 
     def _purge(self, nc: Connection, name: str, part: StreamOffset) -> None:
         follower = self.follower(name)
@@ -368,14 +363,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             follower.purged = part.next
         else:
             tell(f"stream {state.name!r} was made again since the last batch; nothing is purged")
-
-    def _put_progress(self, nc: Connection, bucket: str, offset: Offset) -> None:
-        """The complete offset under the key that the options name, or the part of each stream under its own key."""
-        key = self.options.progress_key
-        parts = {f"{offset.id}.{name}": {name: part} for name, part in offset.streams.items()}
-        for name, streams in ({key: offset.streams} if key else parts).items():
-            text = json.dumps(attrs.evolve(offset, streams=streams).to_dict())
-            put_progress(nc, self.options, bucket, name, text.encode())
 
     def stop(self) -> None:
         """Never called by Spark 4.3: the process is killed."""

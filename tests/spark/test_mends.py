@@ -94,7 +94,7 @@ def test_the_listed_permissions_are_enough(stream_name: str, monkeypatch: pytest
     sink = {**common, "subject": f"{stream_name}.x"}
     ways: dict[str, tuple[str, dict[str, str]]] = {
         "read": ("read", {**common, "stream": stream_name, "subjects": f"{stream_name}.*"}),
-        "stream": ("readStream", {**common, "stream": stream_name, "progressBucket": "p", "failOnDataLoss": "false"}),
+        "stream": ("readStream", {**common, "stream": stream_name, "failOnDataLoss": "false"}),
         "queue": ("readStream", {**common, "stream": queue, "ackMode": "purge"}),
         "auto": ("write", sink),
         "job": ("write", {**sink, "deliverySemantics": "exactly-once"}),
@@ -109,7 +109,6 @@ def test_the_listed_permissions_are_enough(stream_name: str, monkeypatch: pytest
             js = Js(nc)
             js.create(stream_name, allow_direct=True)
             js.create(queue, retention="workqueue", allow_direct=True)
-            js.create("KV_p", subjects=["$KV.p.>"], max_msgs_per_subject=1)
             js.fill(stream_name, 100)
             js.fill(queue, 100)
         for name, (way, options) in ways.items():

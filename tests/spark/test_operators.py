@@ -74,13 +74,13 @@ def test_a_full_sink_says_what_a_retry_can_cure(js: Js, server: NatsServer, stre
 
 def test_the_audit_log_reaches_a_process_without_handlers() -> None:
     """As in the process in which Spark commits."""
-    text = "from jsclient.spark import audit, options; audit.keep(options.parse({'servers': 'x'}, 'T'), {'rows': 5})"
+    text = "from jsclient.spark import audit; audit.keep({'rows': 5})"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == 'jetstream audit: {"rows": 5}\n'
 
 
 def test_the_audit_log_leaves_configured_logging_alone(caplog: pytest.LogCaptureFixture) -> None:
-    keep(parse({"servers": "x"}, "T"), {"rows": 5})
+    keep({"rows": 5})
     assert logging.getLogger("jsclient.spark.audit").handlers == []
 
 

@@ -349,17 +349,6 @@ def test_a_second_query_on_a_work_queue_is_refused(js: Js, server: NatsServer, s
         assert js.state(stream_name)["messages"] == 30
 
 
-def test_progress_of_two_queries_has_two_keys(js: Js, server: NatsServer, stream_name: str) -> None:
-    js.create(stream_name)
-    js.fill(stream_name, 10)
-    bucket = {"name": "KV_both", "subjects": ["$KV.both.>"], "max_msgs_per_subject": 1}
-    js.api.request("STREAM.CREATE.KV_both", bucket)
-    for _ in range(2):
-        made = stream_reader(server.url, stream_name, startingOffsets="earliest", progressBucket="both")
-        made.commit(made.latestOffset(made.initialOffset(), everything()))
-    assert js.state("KV_both")["num_subjects"] == 2
-
-
 # --- mirrors and direct get ---------------------------------------------------------------------------------------
 
 

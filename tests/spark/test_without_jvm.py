@@ -269,25 +269,6 @@ def test_admission_by_rows_bytes_and_delay(js: Js, server: NatsServer, stream_na
     assert next_of(hasty.latestOffset(hasty.initialOffset(), ReadAllAvailable())) == 1011
 
 
-def test_progress_is_published_for_tools_of_nats(js: Js, server: NatsServer, stream_name: str) -> None:
-    js.create(stream_name)
-    js.fill(stream_name, 10)
-    js.api.request(
-        "STREAM.CREATE.KV_progress",
-        {"name": "KV_progress", "subjects": ["$KV.progress.>"], "max_msgs_per_subject": 1},
-    )
-    made = stream_reader(
-        server.url, stream_name, startingOffsets="earliest", progressBucket="progress", progressKey="query"
-    )
-    from pyspark.sql.streaming.datasource import ReadAllAvailable
-
-    made.commit(made.latestOffset(made.initialOffset(), ReadAllAvailable()))
-    answer = js.api.request("STREAM.MSG.GET.KV_progress", {"last_by_subj": "$KV.progress.query"})
-    import base64
-
-    assert next_of(json.loads(base64.b64decode(answer["message"]["data"]))) == 11
-
-
 # --- helpers for executors ------------------------------------------------------------------------------------
 
 

@@ -102,6 +102,8 @@ def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch)
         ({**SINK, "messageId": "none", "deliverySemantics": "exactly-once"}, WRITE, "CONFLICTING_OPTIONS", "needs"),
         ({**SINK, "deliverySemantics": "at-least-once", "journal": "J"}, WRITE, "CONFLICTING", "'journal' needs"),
         ({**SINK, "deliverySemantics": "window", "whenUnsure": "fail"}, WRITE_STREAM, "CONFLICTING_OPTIONS", "needs"),
+        ({**SINK, "auditBucket": "A"}, WRITE, "UNKNOWN_OPTION", "logger jsclient.spark.audit"),
+        ({**SOURCE, "progressBucket": "P"}, READ_STREAM, "UNKNOWN_OPTION", "lastProgress"),
         ({**SINK, "ledgerBucket": "L"}, WRITE, "UNKNOWN_OPTION", "write 'journal'"),
         ({**SINK, "stream": "X"}, WRITE_STREAM, "UNKNOWN_OPTION", "read"),
     ],
