@@ -104,7 +104,6 @@ class Env:
         self.pools = [WorkerPool(self.consumer, lambda message: None) for _ in range(3)]
         self.kv = kvs.key_value(js, "DLKV")
         self.watcher = self.stack.enter_context(self.kv.watch("none"))
-        self.typed_watchers = [self.kv.typed(dict).watch("none") for _ in range(2)]
         self.watchers = [self.kv.watch("none") for _ in range(2)]
         self.objects = objs.object_store(js, "DLOBJ")
         self.object_info = self.objects.info("o")

@@ -16,7 +16,6 @@ from __future__ import annotations
 from jsclient.keyvalue.batch import KeyValueBatch
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import MAX_HISTORY, KeyValueConfig, KeyValueConfigDict, KeyValueStatus
-from jsclient.keyvalue.encoded import EncodedKeyValue
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.keyvalue.key_codecs import (
     BASE64_KEYS,
@@ -37,7 +36,6 @@ from jsclient.keyvalue.manager import (
     key_value_stores,
     update_key_value,
 )
-from jsclient.keyvalue.typed import TypedEntry, TypedKeyValue, TypedKeyWatcher
 from jsclient.keyvalue.watch import KeyWatcher
 
 __all__ = [
@@ -46,7 +44,6 @@ __all__ = [
     "BASE64_VALUES",
     "MAX_HISTORY",
     "PATH_KEYS",
-    "EncodedKeyValue",
     "KeyChain",
     "KeyCodec",
     "KeyValue",
@@ -57,9 +54,6 @@ __all__ = [
     "KeyValueStatus",
     "KeyWatcher",
     "Operation",
-    "TypedEntry",
-    "TypedKeyValue",
-    "TypedKeyWatcher",
     "ValueChain",
     "ValueCodec",
     "create_key_value",

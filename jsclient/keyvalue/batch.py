@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 import attrs
@@ -26,7 +25,6 @@ from jsclient.jetstream.publishing.atomic_batch import MAX_MESSAGES, AtomicBatch
 from jsclient.keyvalue import conditional, missing
 from jsclient.keyvalue import headers as entry_headers
 from jsclient.keyvalue.entry import OPERATION_HEADER, PURGE_HEADERS, Operation, operation_of
-from jsclient.keyvalue.keys import check_key
 from jsclient.message import HeadersLike, Payload
 
 if TYPE_CHECKING:
@@ -85,14 +83,10 @@ class KeyValueBatch(Generic[V]):
 
     def __init__(
         self,
-        kv: KeyValue,
-        key: Callable[[str], str],
-        value: Callable[[V], Payload],
+        kv: KeyValue[Any],
         timeout: Timeout,
     ) -> None:
         self._kv = kv
-        self._key = key
-        self._value = value
         self._timeout = resolve(timeout, kv._js.publish_timeout)
         self._changes: dict[str, Change] = {}
         self._closed = ""
@@ -110,7 +104,7 @@ class KeyValueBatch(Generic[V]):
 
     def put(self, key: str, value: V, *, headers: HeadersLike | None = None) -> None:
         """Store a value, regardless of the key's present value. `headers` are stored with it."""
-        self._add(key, self._value(value), entry_headers.to_store(headers))
+        self._add(key, self._kv._data(value), entry_headers.to_store(headers))
 
     def create(
         self,
@@ -122,7 +116,7 @@ class KeyValueBatch(Generic[V]):
     ) -> None:
         """Store a value if the key has none. Otherwise `commit` raises KeyExists. `ttl`, `headers`: see
         KeyValue.create."""
-        self._add(key, self._value(value), entry_headers.to_store(headers), 0, ttl).creates = True
+        self._add(key, self._kv._data(value), entry_headers.to_store(headers), 0, ttl).creates = True
 
     def update(
         self,
@@ -137,7 +131,7 @@ class KeyValueBatch(Generic[V]):
         `ttl`, `headers`: see KeyValue.update."""
         if revision is None:
             raise ConfigError("update needs the revision of the key: `put` stores without one")
-        self._add(key, self._value(value), entry_headers.to_store(headers), revision, ttl)
+        self._add(key, self._kv._data(value), entry_headers.to_store(headers), revision, ttl)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
         """Store a delete marker. Earlier revisions stay. `revision`: only if the key is still at this one."""
@@ -157,7 +151,7 @@ class KeyValueBatch(Generic[V]):
         ttl: float | dt.timedelta | None = None,
     ) -> Change:
         self._check_open()
-        stored = check_key(self._key(key), self._kv._limit)
+        stored = self._kv._stored(key)
         if revision is not None and (isinstance(revision, bool) or not isinstance(revision, int) or revision < 0):
             raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}")
         if key in self._changes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
 from jsclient import handlers
 from jsclient.codecs import Codec
@@ -32,9 +31,10 @@ from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
-from jsclient.keyvalue import conditional, many, missing, purging
+from jsclient.keyvalue import coding, conditional, many, missing, purging
 from jsclient.keyvalue import headers as entry_headers
 from jsclient.keyvalue.batch import KeyValueBatch
+from jsclient.keyvalue.coding import Coding, OnBadEntry
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
     OPERATION_HEADER,
@@ -42,6 +42,7 @@ from jsclient.keyvalue.entry import (
     SEQUENCE,
     KeyValueEntry,
     Operation,
+    V,
     direct_fields,
     operation_of,
 )
@@ -51,20 +52,17 @@ from jsclient.keyvalue.keys import (
     STREAM_PREFIX,
     SUBJECT_ROOT,
     check_filter,
-    check_key,
     key_limit,
     origin_of,
     refuse_key,
     stream_name,
     valid_key,
 )
-from jsclient.keyvalue.typed import OnBadEntry, TypedKeyValue
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.message import HeadersLike, Payload
 from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
-    from jsclient.keyvalue.encoded import EncodedKeyValue
     from jsclient.protocol import Msg
 
 
@@ -79,11 +77,10 @@ MARKER_AGE: Final = 1800.0
 _DEFAULT_API: Final = "$JS.API."
 
 D = TypeVar("D")
-K = TypeVar("K", bound="KeyValue")
 _RAISE: Final[Any] = object()
 
 
-class KeyValue:
+class KeyValue(Generic[V]):
     """A handle on a bucket, from the functions of `jsclient.keyvalue`. Thread-safe.
 
         kv = keyvalue.key_value(js, "settings")
@@ -123,6 +120,7 @@ class KeyValue:
         self._stream = Stream(js, self.stream_name)
         self._direct = True if info is None else bool(info.config.allow_direct)
         self._read_only = False
+        self._coding: Coding | None = None
         origin, write_prefix = bucket, None
         self._writer = js
         if info is not None:
@@ -154,29 +152,36 @@ class KeyValue:
         self._limit = key_limit(api, self.stream_name, self._prefix)
 
     @arguments
-    def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> TypedKeyValue[D]:
+    def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> KeyValue[D]:
         """The same bucket with values of a type: `orders = kv.typed(Order)`. Sends nothing.
 
-        `codec` defaults to the codec of the JetStream object, else to JSON. With `on_bad="skip"`, watches and histories
+        `codec` defaults to the codec of the JetStream object, else to JSON. With `on_bad="skip"`, watches and listings
         leave out entries that cannot be decoded. Otherwise reading their value raises DecodeFailed, as `get` always
-        does.
+        does. A write raises EncodeFailed, and sends nothing, if the value could not be read again as this type.
         """
-        return TypedKeyValue(self, type, codec or self._js.decodes_with, on_bad)
+        made = coding.typed(self._coding, self.bucket, type, codec or self._js.decodes_with, on_bad)
+        return self._with(_coding=made)
 
     def encoded(
         self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None, on_bad: OnBadEntry = "raise"
-    ) -> EncodedKeyValue:
+    ) -> KeyValue[V]:
         """The same bucket with keys and values written by codecs (ADR-54): `paths = kv.encoded(keys=PATH_KEYS)`. Sends
-        nothing. With `on_bad="skip"`, watches and listings leave out entries that the codecs cannot read."""
-        # EncodedKeyValue is a subclass of this class, so it is imported only on use.
-        kind: type[EncodedKeyValue] = import_module("jsclient.keyvalue.encoded").EncodedKeyValue
-        return kind(self, keys, values, on_bad)
+        nothing.
 
-    def read_only(self: K) -> K:
+        Arguments, entries and errors have your program's keys and patterns. A key that cannot be read raises
+        DecodeFailed when it is reached, and a value when you read it. With `on_bad="skip"`, watches and listings leave
+        such entries out and log a warning.
+        """
+        return self._with(_coding=coding.encoded(self._coding, self.bucket, keys, values, on_bad))
+
+    def read_only(self) -> KeyValue[V]:
         """The same bucket for reading: each write raises ConfigError and sends nothing. Sends nothing itself."""
-        reader = object.__new__(type(self))
-        vars(reader).update(vars(self), _read_only=True)
-        return reader
+        return self._with(_read_only=True)
+
+    def _with(self, **changed: Any) -> KeyValue[Any]:
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), **changed)
+        return made
 
     def _check_writable(self) -> None:
         if self._read_only:
@@ -188,11 +193,11 @@ class KeyValue:
     # --- reading ------------------------------------------------------------------------------------------
 
     @overload
-    def get(self, key: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> KeyValueEntry: ...
+    def get(self, key: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> KeyValueEntry[V]: ...
     @overload
     def get(
         self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
-    ) -> KeyValueEntry | D: ...
+    ) -> KeyValueEntry[V] | D: ...
     @arguments
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
         """The last entry of a key. Raises KeyNotFound if it has none, KeyDeleted (a KeyNotFound) after delete or purge.
@@ -209,27 +214,30 @@ class KeyValue:
             if default is _RAISE:
                 raise
             return default
-        return entry
+        return entry if self._coding is None else self._coding.checked(entry)
 
     @arguments
     def get_revision(
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
-    ) -> KeyValueEntry:
+    ) -> KeyValueEntry[V]:
         """One revision of a key. Raises KeyNotFound if it is gone, never was, or belongs to another key."""
-        check_key(key, self._limit)
+        subject = self._prefix + self._stored(key)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
             raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         reply = None
         if self._direct if direct is None else direct:
             reply = self._request(self._direct_subject, b'{"seq":%d}' % revision, deadline)
-        entry = self._from_leader(key, revision, deadline) if reply is None else self._from_direct(key, reply)
+        if reply is None:
+            entry = self._from_leader(key, subject, revision, deadline)
+        else:
+            entry = self._from_direct(key, subject, reply)
         if entry.operation is not Operation.PUT:
             self._deleted(entry)
-        return entry
+        return entry if self._coding is None else self._coding.checked(entry)
 
     @arguments
-    def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, KeyValueEntry]:
+    def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, KeyValueEntry[V]]:
         """The last entries of several keys, as the bucket was at one sequence. Keys without a value are left out.
 
         At most 1,000 keys, in the order in which you give them. One replica answers, so a put that another server has
@@ -240,18 +248,36 @@ class KeyValue:
             raise ConfigError("keys must be several keys, such as a list; `get` reads one")
         return many.get_many(self, list(keys), Deadline.of(timeout, READ_TIMEOUT))
 
-    def _last(self, key: str, direct: bool | None, deadline: Deadline) -> KeyValueEntry:
-        """The last entry of a key, also when that is a marker."""
+    def _stored(self, key: str) -> str:
+        """The key as the bucket has it. Raises InvalidName, EncodeFailed."""
+        stored = key if self._coding is None else self._coding.key(key)
         try:
-            if not valid_key(key) or len(key) > self._limit:
-                raise refuse_key(key, self._limit)
+            if not valid_key(stored) or len(stored) > self._limit:
+                raise refuse_key(stored, self._limit)
         except TypeError:
-            raise refuse_key(key, self._limit) from None
+            raise refuse_key(stored, self._limit) from None
+        return stored
+
+    def _data(self, value: Any) -> Any:
+        """The value as the bucket has it. Raises EncodeFailed."""
+        return value if self._coding is None else self._coding.write(value)
+
+    def _patterns(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        """The patterns as the bucket has its keys. Raises ConfigError, EncodeFailed."""
+        if self._coding is not None:
+            patterns = tuple(map(self._coding.pattern, patterns))
+        for pattern in patterns:
+            check_filter(pattern, self._limit)
+        return patterns
+
+    def _last(self, key: str, direct: bool | None, deadline: Deadline) -> KeyValueEntry[V]:
+        """The last entry of a key, also when that is a marker."""
+        stored = self._stored(key)
         if self._direct if direct is None else direct:
-            reply = self._request(self._direct_prefix + key, b"", deadline)
+            reply = self._request(self._direct_prefix + stored, b"", deadline)
             if reply is not None:
-                return self._from_direct(key, reply)
-        return self._from_leader(key, None, deadline)
+                return self._from_direct(key, self._prefix + stored, reply)
+        return self._from_leader(key, self._prefix + stored, None, deadline)
 
     def _request(self, subject: str, body: bytes, deadline: Deadline) -> Msg | None:
         """A direct get. Returns None if no server answers it for this bucket. The caller then asks the leader."""
@@ -269,17 +295,16 @@ class KeyValue:
                 if deadline.expired():
                     raise
 
-    def _from_direct(self, key: str, reply: Msg) -> KeyValueEntry:
+    def _from_direct(self, key: str, expected: str, reply: Msg) -> KeyValueEntry[V]:
         block = reply.raw_headers
         if block is None or (reply.status is not None and SEQUENCE not in block):
             self._refused(key, reply)
         subject, revision, stamp, operation, stored = direct_fields(block, reply)
-        if subject != (self._prefix + key).encode():
+        if subject != expected.encode():
             self._not_found(key)
         return KeyValueEntry(self.bucket, key, reply.data, revision, operation, 0, stamp, stored)
 
-    def _from_leader(self, key: str, revision: int | None, deadline: Deadline) -> KeyValueEntry:
-        subject = self._prefix + key
+    def _from_leader(self, key: str, subject: str, revision: int | None, deadline: Deadline) -> KeyValueEntry[V]:
         try:
             if revision is None:
                 message = self._stream.get_last_msg(subject, direct=False, timeout=deadline.remaining())
@@ -311,14 +336,18 @@ class KeyValue:
     def _not_found(self, key: str) -> NoReturn:
         raise KeyNotFound(f"key not found: {key!r} in bucket {self.bucket!r}", self.bucket, key) from None
 
-    def _deleted(self, entry: KeyValueEntry) -> NoReturn:
+    def _deleted(self, entry: KeyValueEntry[V]) -> NoReturn:
         text = f"key not found: {entry.key!r} in bucket {self.bucket!r} was deleted at revision {entry.revision}"
         raise KeyDeleted(text, self.bucket, entry.key, entry.revision)
 
-    def __getitem__(self, key: str) -> bytes:
+    def __getitem__(self, key: str) -> V:
         return self.get(key).value
 
-    def __setitem__(self, key: str, value: Payload) -> None:
+    @overload
+    def __setitem__(self: KeyValue[bytes], key: str, value: Payload) -> None: ...
+    @overload
+    def __setitem__(self, key: str, value: V) -> None: ...
+    def __setitem__(self, key: str, value: Any) -> None:
         self.put(key, value)
 
     def __delitem__(self, key: str) -> None:
@@ -326,30 +355,56 @@ class KeyValue:
         self.delete(key)
 
     def __contains__(self, key: str) -> bool:
-        try:
-            self.get(key)
+        try:  # the value does not have to be readable
+            return self._last(key, None, Deadline(READ_TIMEOUT)).is_put
         except KeyNotFound:
             return False
-        return True
 
     def __iter__(self) -> Iterator[str]:
         return self.keys()
 
     # --- writing ------------------------------------------------------------------------------------------
 
-    def put(self, key: str, value: Payload, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
+    @overload
+    def put(
+        self: KeyValue[bytes],
+        key: str,
+        value: Payload,
+        *,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int: ...
+    @overload
+    def put(self, key: str, value: V, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int: ...
+    def put(self, key: str, value: Any, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
         """Store a value, regardless of the previous one. Returns its revision. `headers` are stored with it."""
-        try:
-            if not valid_key(key) or len(key) > self._limit:
-                raise refuse_key(key, self._limit)
-        except TypeError:
-            raise refuse_key(key, self._limit) from None
-        return self._publish(key, value, headers=entry_headers.to_store(headers), timeout=timeout)
+        stored = self._stored(key)
+        return self._publish(stored, self._data(value), headers=entry_headers.to_store(headers), timeout=timeout)
 
+    @overload
+    def create(
+        self: KeyValue[bytes],
+        key: str,
+        value: Payload,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int: ...
+    @overload
     def create(
         self,
         key: str,
-        value: Payload,
+        value: V,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int: ...
+    def create(
+        self,
+        key: str,
+        value: Any,
         *,
         ttl: float | dt.timedelta | None = None,
         headers: HeadersLike | None = None,
@@ -362,16 +417,38 @@ class KeyValue:
         `limit_marker_ttl` or `allow_msg_ttl`. A server may raise a `ttl` below `limit_marker_ttl` to that time.
         `headers` are stored with the value.
         """
-        check_key(key, self._limit)
+        stored, data = self._stored(key), self._data(value)
         options = _options(ttl, headers)
         deadline, own = self._deadline(timeout), next_nuid()
-        return conditional.create(self, key, value, options, own, deadline)
+        return conditional.create(self, key, stored, data, options, own, deadline)
 
+    @overload
+    def update(
+        self: KeyValue[bytes],
+        key: str,
+        value: Payload,
+        revision: int,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int: ...
+    @overload
+    def update(
+        self,
+        key: str,
+        value: V,
+        revision: int,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int: ...
     @arguments
     def update(
         self,
         key: str,
-        value: Payload,
+        value: Any,
         revision: int,
         *,
         ttl: float | dt.timedelta | None = None,
@@ -383,14 +460,14 @@ class KeyValue:
         `ttl` as for `create`: without it the new value does not expire, even if the previous one did. `headers` are
         stored with the value, in place of the headers of the earlier revision.
         """
-        check_key(key, self._limit)
+        stored, data = self._stored(key), self._data(value)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
             raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}: `put` stores without one")
         deadline, own = self._deadline(timeout), next_nuid()
         try:
-            return self._store(key, value, revision, _options(ttl, headers), own, deadline)
+            return self._store(stored, data, revision, _options(ttl, headers), own, deadline)
         except WrongLastSequence as error:
-            return conditional.own_revision(self, key, revision, own, error, deadline)
+            return conditional.own_revision(self, key, stored, revision, own, error, deadline)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
         """Store a delete marker. Earlier revisions stay. With `revision` only if the key is still at that one."""
@@ -417,7 +494,7 @@ class KeyValue:
 
     def _store(
         self,
-        key: str,
+        stored: str,
         value: Payload,
         expected: int,
         options: dict[str, Any],
@@ -426,13 +503,13 @@ class KeyValue:
     ) -> int:
         """Store a value if the key is at `expected`. `own` is its message id, which identifies it later."""
         timeout = deadline.remaining()
-        return self._publish(key, value, msg_id=own, expected_last_subject_seq=expected, timeout=timeout, **options)
+        return self._publish(stored, value, msg_id=own, expected_last_subject_seq=expected, timeout=timeout, **options)
 
-    def _publish(self, key: str, value: Payload, **options: Any) -> int:
+    def _publish(self, stored: str, value: Payload, **options: Any) -> int:
         """Every write of one key uses this method."""
         self._check_writable()
         try:
-            return self._writer.publish(self._write_prefix + key, value, **options).seq
+            return self._writer.publish(self._write_prefix + stored, value, **options).seq
         except NoStreamForSubject as error:
             raise missing.not_written(self._written_stream, error) from error
         except MessageTtlRefused as error:
@@ -449,7 +526,7 @@ class KeyValue:
         ttl: float | dt.timedelta | None,
         timeout: Timeout,
     ) -> None:
-        check_key(key, self._limit)
+        stored = self._stored(key)
         deadline, own = self._deadline(timeout), next_nuid()
         options: dict[str, Any] = {}
         if revision is not None:
@@ -457,22 +534,26 @@ class KeyValue:
         if ttl is not None:
             options["ttl"] = ttl
         try:
-            self._publish(key, b"", headers=headers, msg_id=own, timeout=deadline.remaining(), **options)
+            self._publish(stored, b"", headers=headers, msg_id=own, timeout=deadline.remaining(), **options)
         except WrongLastSequence as error:
             if revision is None:
                 raise
-            conditional.own_revision(self, key, revision, own, error, deadline)
+            conditional.own_revision(self, key, stored, revision, own, error, deadline)
 
     # --- many keys ----------------------------------------------------------------------------------------
 
-    def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[Payload]:
+    @overload
+    def batch(self: KeyValue[bytes], *, timeout: Timeout = DEFAULT) -> KeyValueBatch[Payload]: ...
+    @overload
+    def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[V]: ...
+    def batch(self, *, timeout: Timeout = DEFAULT) -> KeyValueBatch[Any]:
         """Changes of several keys that are stored together or not at all. See KeyValueBatch. Sends nothing.
 
         The bucket needs `allow_atomic=True`, and the server version 2.12. `timeout` bounds the commit at the end of the
         `with` block (15 s by default).
         """
         self._check_writable()
-        return KeyValueBatch(self, str, lambda value: value, timeout)
+        return KeyValueBatch(self, timeout)
 
     @arguments
     def watch(
@@ -483,9 +564,9 @@ class KeyValue:
         ignore_deletes: bool = False,
         meta_only: bool = False,
         resume_from_revision: int | None = None,
-        callback: Callable[[KeyValueEntry], Any] | None = None,
+        callback: Callable[[KeyValueEntry[V]], Any] | None = None,
         timeout: float | dt.timedelta | None = None,
-    ) -> KeyWatcher:
+    ) -> KeyWatcher[V]:
         """The current values of all keys (or only keys matching any pattern), then every change as it happens.
 
         An iterator of entries: `initial()` returns the current ones, and a loop the rest. It continues over reconnects
@@ -498,8 +579,7 @@ class KeyValue:
         which then raises TimedOut (None: forever). `next(timeout=)` overrides it.
         """
         handlers.check(callback, "callback")
-        for pattern in patterns:
-            check_filter(pattern, self._limit)
+        patterns = self._patterns(patterns)
         options = WatchOptions(
             include_history=include_history,
             updates_only=updates_only,
@@ -509,16 +589,21 @@ class KeyValue:
         )
         seconds = plain_or_none(timeout)
         check_timeout(seconds)
-        watcher = self._watch(patterns, options, seconds, Deadline(seconds or OPEN_TIMEOUT))
+        watcher = self._watch(patterns, options, seconds, Deadline(seconds or OPEN_TIMEOUT), self._coding)
         if callback is not None:
             watcher.call(callback, self.bucket)
         return watcher
 
     def _watch(
-        self, patterns: tuple[str, ...], options: WatchOptions, timeout: float | None, deadline: Deadline
-    ) -> KeyWatcher:
-        where = (self._js, self.bucket, self.stream_name, self._prefix, patterns or (ALL_KEYS,))
-        return KeyWatcher(*where, options, timeout, deadline)
+        self,
+        stored: tuple[str, ...],
+        options: WatchOptions,
+        timeout: float | None,
+        deadline: Deadline,
+        coding: Coding | None,
+    ) -> KeyWatcher[V]:
+        where = (self._js, self.bucket, self.stream_name, self._prefix, stored or (ALL_KEYS,))
+        return KeyWatcher(*where, options, timeout, deadline, coding)
 
     def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """All keys that have a value (or only keys matching any pattern), lazily and each once. Values are not sent.
@@ -527,14 +612,12 @@ class KeyValue:
         may be missing. Raises ListingIncomplete if the end cannot be proven. `timeout` bounds the whole listing,
         without what you do between two keys. By default only 5 s without a key end it.
         """
-        for pattern in patterns:
-            check_filter(pattern, self._limit)
-        return self._keys(patterns, Patience(timeout, READ_TIMEOUT))
+        return self._keys(self._patterns(patterns), Patience(timeout, READ_TIMEOUT), self._coding)
 
-    def _keys(self, patterns: tuple[str, ...], patience: Patience) -> Iterator[str]:
+    def _keys(self, stored: tuple[str, ...], patience: Patience, coding: Coding | None) -> Iterator[str]:
         seen: set[str] = set()
         options = WatchOptions(ignore_deletes=True, meta_only=True)
-        with self._watch(patterns, options, None, patience.deadline()) as watcher:
+        with self._watch(stored, options, None, patience.deadline(), coding) as watcher:
             while (entry := watcher.next(patience.remaining())) is not None:
                 if entry.key not in seen:
                     seen.add(entry.key)
@@ -542,19 +625,21 @@ class KeyValue:
                         yield entry.key
 
     @arguments
-    def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
+    def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry[V]]:
         """All stored revisions of a key, oldest first, including markers. Raises KeyNotFound if there are none.
 
         `meta_only` leaves the values out.
         """
-        check_key(key, self._limit)
+        stored = self._stored(key)
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         options = WatchOptions(include_history=True, meta_only=meta_only)
-        with self._watch((key,), options, None, deadline) as watcher:
+        with self._watch((stored,), options, None, deadline, None) as watcher:
             entries = watcher.initial(deadline.remaining())
         if not entries:
             self._not_found(key)
-        return entries
+        if self._coding is None:
+            return entries
+        return [found for entry in entries if (found := self._coding.found(entry, meta_only)) is not None]
 
     def purge_all(self, *, timeout: Timeout = DEFAULT) -> int:
         """Purge every key: each keeps one marker, all revisions go. Returns the number of purged keys.
@@ -585,7 +670,7 @@ class KeyValue:
         return self._engine.refuse_pickle(self)
 
     def __repr__(self) -> str:
-        return f"<KeyValue {self.bucket}{' read-only' if self._read_only else ''}>"
+        return f"<KeyValue {self.bucket}{' read-only' if self._read_only else ''}{self._coding or ''}>"
 
 
 def _options(ttl: float | dt.timedelta | None, headers: HeadersLike | None) -> dict[str, Any]:

@@ -30,16 +30,18 @@ UNREAD: Final = (TimedOut, NatsConnectionError, NoResponders, ApiError)
 """Errors that prevent a refused write from reading the stored value."""
 
 
-def create(kv: KeyValue, key: str, value: Payload, options: dict[str, Any], own: str, deadline: Deadline) -> int:
-    """See KeyValue.create; `own` is the message id of the write, which identifies it."""
+def create(
+    kv: KeyValue[Any], key: str, stored: str, value: Payload, options: dict[str, Any], own: str, deadline: Deadline
+) -> int:
+    """See KeyValue.create; `own` is the message id of the write, which identifies it. `stored` is the stored key."""
     expected = 0
     for _ in range(CREATE_ATTEMPTS):
         try:
-            return kv._store(key, value, expected, options, own, deadline)
+            return kv._store(stored, value, expected, options, own, deadline)
         except WrongLastSequence as error:
             refusal = error
             try:
-                last = last_message(kv, key, deadline)
+                last = last_message(kv, stored, deadline)
             except UNREAD as unread:
                 text = f"{key!r} was not created: bucket {kv.bucket!r} refused it, because the key has a value or"
                 raise NotStored(f"{text} had one; which could not be read in time ({unread})") from error
@@ -55,7 +57,9 @@ def create(kv: KeyValue, key: str, value: Payload, options: dict[str, Any], own:
     ) from refusal
 
 
-def own_revision(kv: KeyValue, key: str, expected: int, own: str, error: WrongLastSequence, deadline: Deadline) -> int:
+def own_revision(
+    kv: KeyValue[Any], key: str, stored: str, expected: int, own: str, error: WrongLastSequence, deadline: Deadline
+) -> int:
     """The revision of our write if it is stored although the server rejected it. Otherwise it raises
     RevisionMismatch.
 
@@ -63,7 +67,7 @@ def own_revision(kv: KeyValue, key: str, expected: int, own: str, error: WrongLa
     """
     text = f"key revision mismatch: {key!r} in bucket {kv.bucket!r} is not at revision {expected}"
     try:
-        last = last_message(kv, key, deadline)
+        last = last_message(kv, stored, deadline)
     except UNREAD:
         pass  # `publish` raises a refusal only when it is certain: this look is one more, and may fail
     else:
@@ -78,10 +82,10 @@ def own_revision(kv: KeyValue, key: str, expected: int, own: str, error: WrongLa
     raise RevisionMismatch(text, kv.bucket, key) from error
 
 
-def last_message(kv: KeyValue, key: str, deadline: Deadline) -> RawStreamMsg | None:
+def last_message(kv: KeyValue[Any], stored: str, deadline: Deadline) -> RawStreamMsg | None:
     """The last message of a key as the leader knows it. A replica or mirror may not have it yet."""
     try:
-        return kv._written.get_last_msg(kv._prefix + key, direct=False, timeout=deadline.remaining())
+        return kv._written.get_last_msg(kv._prefix + stored, direct=False, timeout=deadline.remaining())
     except MessageNotFound:
         return None
 

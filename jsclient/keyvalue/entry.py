@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TypeVar as _TypeVar
 
 import msgspec
 
@@ -18,7 +20,13 @@ from jsclient.keyvalue import headers
 from jsclient.protocol import Headers, MalformedHeaders
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from jsclient.protocol import Msg
+
+    V = TypeVar("V", default=bytes)
+else:
+    V = _TypeVar("V")
 
 OPERATION_HEADER: Final = "KV-Operation"
 PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", names.ROLLUP: names.ROLLUP_SUBJECT}
@@ -48,8 +56,8 @@ class Operation(str, enum.Enum):
         return self.value
 
 
-class KeyValueEntry(msgspec.Struct, gc=False):
-    """One revision of a key. `value` is bytes (empty for markers and with `meta_only`).
+class KeyValueEntry(msgspec.Struct, Generic[V]):
+    """One revision of a key.
 
     `revision` is the sequence in the bucket's stream, unique over all keys. `delta` is the number of matching messages
     that came after it when the server sent it (0 for `get`).
@@ -57,7 +65,7 @@ class KeyValueEntry(msgspec.Struct, gc=False):
     Attributes:
         bucket: The bucket.
         key: The key.
-        value: The value; empty for markers and with `meta_only`.
+        data: The bytes as they are stored; empty for markers and with `meta_only`.
         revision: Its sequence in the bucket's stream, unique over all keys.
         operation: The operation that made this revision.
         delta: Messages that matched and came after it when the server sent it; 0 for `get`.
@@ -67,16 +75,31 @@ class KeyValueEntry(msgspec.Struct, gc=False):
 
     bucket: str
     key: str
-    value: bytes
+    data: bytes
     revision: int
     operation: Operation = Operation.PUT
     delta: int = 0
     stamp: bytes | int = 0
     raw_headers: bytes | None = None
+    _read: Callable[[KeyValueEntry[V]], V] | None = None
+    _value: Any = msgspec.UNSET
+
+    @property
+    def value(self) -> V:
+        """The value: bytes, empty for markers and with `meta_only`. A bucket from `typed` or `encoded` decodes it when
+        it is read first.
+
+        Raises DecodeFailed if it cannot be decoded. In a typed bucket a marker raises KeyDeleted.
+        """
+        if self._read is None:
+            return self.data  # type: ignore[return-value]
+        if self._value is msgspec.UNSET:
+            self._value = self._read(self)
+        return self._value  # type: ignore[no-any-return]
 
     def json(self) -> Any:
-        """The value as JSON: dict, list, str, number ...; raises DecodeFailed."""
-        return codecs.from_json(self.value, self.key, self.revision)
+        """The stored bytes as JSON: dict, list, str, number ...; raises DecodeFailed."""
+        return codecs.from_json(self.data, self.key, self.revision)
 
     @property
     def headers(self) -> Headers:
@@ -95,8 +118,11 @@ class KeyValueEntry(msgspec.Struct, gc=False):
         """True for a value, False for a delete or purge marker."""
         return self.operation is Operation.PUT
 
+    def __repr__(self) -> str:
+        return f"<KeyValueEntry {self}>"
+
     def __str__(self) -> str:
-        return f"{self.key} @ {self.revision} -> {self.value!r}"
+        return f"{self.key} @ {self.revision} -> {self.data!r}"
 
 
 _OPERATIONS: Final = {
@@ -150,7 +176,7 @@ def direct_fields(block: bytes, message: Msg) -> tuple[bytes, int, bytes, Operat
     return parts.subject, parts.sequence, parts.time, operation_of_block(parts.headers), parts.headers
 
 
-def age(entry: KeyValueEntry, now: dt.datetime) -> float:
+def age(entry: KeyValueEntry[Any], now: dt.datetime) -> float:
     """Seconds since the entry was stored."""
     if isinstance(entry.stamp, int):
         return now.timestamp() - to_seconds(entry.stamp)

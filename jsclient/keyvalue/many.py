@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, JetStreamUnavailable, NotSupported, RequestTimeout
@@ -11,20 +11,19 @@ from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.keyvalue import missing
-from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of
-from jsclient.keyvalue.keys import check_key
+from jsclient.keyvalue.entry import KeyValueEntry, operation_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import RawStreamMsg
     from jsclient.keyvalue.bucket import KeyValue
 
 
-def get_many(kv: KeyValue, keys: list[str], deadline: Deadline) -> dict[str, KeyValueEntry]:
-    """See KeyValue.get_many; `keys` are the keys as the bucket has them."""
+def get_many(kv: KeyValue[Any], keys: list[str], deadline: Deadline) -> dict[str, KeyValueEntry[Any]]:
+    """See KeyValue.get_many."""
     if len(keys) > MAX_SUBJECTS:
         raise ConfigError(f"get_many reads at most {MAX_SUBJECTS} keys at one sequence, got {len(keys)}")
     prefix = kv._prefix
-    subjects = {prefix + check_key(key, kv._limit): key for key in keys}
+    subjects = {prefix + kv._stored(key): key for key in keys}
     if not subjects:
         return {}
     if not kv._direct or kv._js.capabilities.at_least(OPERATIONS["batch get"], deadline) is False:
@@ -32,12 +31,17 @@ def get_many(kv: KeyValue, keys: list[str], deadline: Deadline) -> dict[str, Key
             f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {kv.bucket!r}. Nothing was "
             "read. Call get for each key instead; other clients may then write between two reads."
         )
-    found = _messages(kv, list(subjects), deadline)
-    entries = {subjects[message.subject]: _entry(kv, subjects[message.subject], message) for message in found}
-    return {key: entries[key] for key in keys if key in entries and entries[key].operation is Operation.PUT}
+    messages = {message.subject: message for message in _messages(kv, list(subjects), deadline)}
+    found = {}
+    for subject, key in subjects.items():
+        entry = _entry(kv, subject, messages[subject]) if subject in messages else None
+        if entry is not None and entry.is_put:
+            entry.key = key
+            found[key] = entry
+    return found
 
 
-def _messages(kv: KeyValue, subjects: list[str], deadline: Deadline) -> list[RawStreamMsg]:
+def _messages(kv: KeyValue[Any], subjects: list[str], deadline: Deadline) -> list[RawStreamMsg]:
     try:
         found = get_last_together(kv._stream, subjects, deadline)
         while found is None and not deadline.expired():
@@ -54,7 +58,11 @@ def _messages(kv: KeyValue, subjects: list[str], deadline: Deadline) -> list[Raw
     )
 
 
-def _entry(kv: KeyValue, key: str, message: RawStreamMsg) -> KeyValueEntry:
+def _entry(kv: KeyValue[Any], subject: str, message: RawStreamMsg) -> KeyValueEntry[Any] | None:
     stamp = b"" if message.time is None else format_time(message.time).encode()
     operation = operation_of(readable(message))
-    return KeyValueEntry(kv.bucket, key, message.data, message.seq, operation, 0, stamp, message.raw_headers)
+    key = subject[len(kv._prefix) :]
+    entry: KeyValueEntry[Any] = KeyValueEntry(
+        kv.bucket, key, message.data, message.seq, operation, 0, stamp, message.raw_headers
+    )
+    return entry if kv._coding is None else kv._coding.found(entry)

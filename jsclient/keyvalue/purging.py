@@ -23,13 +23,13 @@ log: logging.Logger = logging.getLogger("jsclient.keyvalue")
 PURGE_WINDOW: Final = 256
 
 
-def purge_all(kv: KeyValue, patience: Patience) -> int:
+def purge_all(kv: KeyValue[Any], patience: Patience) -> int:
     """See KeyValue.purge_all."""
     publish = kv._writer.publish_async
     futures: deque[Any] = deque()
     count = 0
     with missing.named(kv._written_stream):
-        for key in kv._keys((), patience):
+        for key in kv._keys((), patience, None):
             if not _usable(kv, key):
                 continue
             futures.append(publish(kv._write_prefix + key, b"", headers=PURGE_HEADERS, msg_id=next_nuid()))
@@ -41,12 +41,12 @@ def purge_all(kv: KeyValue, patience: Patience) -> int:
     return count
 
 
-def purge_deletes(kv: KeyValue, older_than: float | dt.timedelta, patience: Patience) -> int:
+def purge_deletes(kv: KeyValue[Any], older_than: float | dt.timedelta, patience: Patience) -> int:
     """See KeyValue.purge_deletes."""
     limit = plain_or_none(older_than)
     if limit is None or isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
         raise ConfigError(f"older_than must be 0 or more seconds, got {older_than!r}")
-    with kv._watch((), WatchOptions(meta_only=True), patience.remaining(), patience.deadline()) as watcher:
+    with kv._watch((), WatchOptions(meta_only=True), patience.remaining(), patience.deadline(), None) as watcher:
         entries = watcher.initial(DEFAULT if patience.whole is None else patience.whole)
     last = {entry.key: entry for entry in entries}  # a key that was written meanwhile appears twice
     now = dt.datetime.now(dt.timezone.utc)
@@ -66,7 +66,7 @@ def purge_deletes(kv: KeyValue, older_than: float | dt.timedelta, patience: Pati
     return removed
 
 
-def _usable(kv: KeyValue, key: str) -> bool:
+def _usable(kv: KeyValue[Any], key: str) -> bool:
     """True if a stored key is valid. Another client may have published on `$KV.<bucket>.>`, and as the subject of a
     purge that means every key."""
     if valid_key(key) and len(key) <= kv._limit:

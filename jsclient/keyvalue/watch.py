@@ -26,7 +26,8 @@ from jsclient.errors import (
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue import missing
-from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_block
+from jsclient.keyvalue.coding import Coding
+from jsclient.keyvalue.entry import KeyValueEntry, Operation, V, operation_of_block
 from jsclient.protocol.subjects import matches
 from jsclient.threads import Thread, start_all
 
@@ -154,7 +155,10 @@ class StreamWatcher(Generic[T]):
         deadline = Deadline(seconds)
         while True:
             if self._waiting:
-                return self._waiting.popleft()
+                entry = self._waiting.popleft()
+                if isinstance(entry, DecodeFailed):
+                    raise entry
+                return entry
             try:
                 message = self._messages.next(deadline)
             except StreamNotFound as error:
@@ -276,9 +280,11 @@ class StreamWatcher(Generic[T]):
 W = TypeVar("W", bound=StreamWatcher[Any])
 
 
-class KeyWatcher(StreamWatcher[KeyValueEntry]):
+class KeyWatcher(StreamWatcher[KeyValueEntry[V]], Generic[V]):
     """The result of `KeyValue.watch`. A `for` loop returns only entries. `initial_complete` is True once all current
     ones have been returned. `next` returns None once, at that point.
+
+    A key that the codec of the bucket cannot read raises DecodeFailed in its place. The next call continues after it.
 
     Attributes:
         bucket: The name of the bucket.
@@ -299,19 +305,22 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
         options: WatchOptions,
         timeout: float | None,
         deadline: Deadline,
+        coding: Coding | None = None,
     ) -> None:
         self.bucket = bucket
+        self._coding = coding
+        self._meta_only = options.meta_only
         self._cut = len(prefix)
         self._patterns = patterns
         super().__init__(js, stream, [prefix + pattern for pattern in patterns], options, timeout, deadline)
 
-    def _entry(self, message: JetStreamMsg) -> KeyValueEntry | None:
+    def _entry(self, message: JetStreamMsg) -> Any:
         operation = operation_of_block(message.msg.raw_headers)
         if self._ignore_deletes and operation is not Operation.PUT:
             return None
         metadata = message.metadata
         key = message.subject[self._cut :]
-        return KeyValueEntry(
+        entry: KeyValueEntry[V] = KeyValueEntry(
             self.bucket,
             key,
             message.data,
@@ -321,9 +330,16 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
             metadata.timestamp_ns,
             message.msg.raw_headers,
         )
+        if self._coding is None:
+            return entry
+        try:
+            return self._coding.found(entry, self._meta_only)
+        except DecodeFailed as error:
+            return error  # raised when it is its turn
 
-    def _set_delta(self, entry: KeyValueEntry, delta: int) -> None:
-        entry.delta = delta
+    def _set_delta(self, entry: Any, delta: int) -> None:
+        if not isinstance(entry, DecodeFailed):
+            entry.delta = delta
 
     def __repr__(self) -> str:
         return f"<KeyWatcher {self.bucket} {' '.join(self._patterns)}>"

@@ -112,7 +112,7 @@ def test_a_mirror_lets_markers_expire(js: JetStream) -> None:
 
 
 WRONG: dict[str, Callable[[keyvalue.KeyValue, objectstore.ObjectStore], object]] = {
-    "revision of update": lambda kv, store: kv.update("a", b"2", None),  # type: ignore[arg-type]
+    "revision of update": lambda kv, store: kv.update("a", b"2", None),  # type: ignore[call-overload]
     "older_than": lambda kv, store: kv.purge_deletes("1h"),  # type: ignore[arg-type]
     "older_than None": lambda kv, store: kv.purge_deletes(None),  # type: ignore[arg-type]
     "timeout of watch": lambda kv, store: kv.watch(timeout="1"),  # type: ignore[arg-type]

@@ -93,13 +93,6 @@ def through_batch(batch: Any) -> None:
         batch.delete("c", revision=3)
 
 
-class Encoded:
-    """The bucket of the environment, with keys in base64."""
-
-    def __init__(self, env: Any) -> None:
-        self.kv = env.kv.encoded(keys=kvs.BASE64_KEYS)
-
-
 WAITS: dict[str, Call] = {
     "connect": lambda e, t: jsclient.connect(e.dead_url, connect_timeout=t).close(),
     "shared": lambda e, t: jsclient.shared(jsclient.ConnectOptions(servers=e.dead_url, connect_timeout=t)),
@@ -170,19 +163,6 @@ WAITS: dict[str, Call] = {
     "KeyValue.status": lambda e, t: e.kv.status(timeout=t),
     "KeyValue.put": lambda e, t: e.kv.put("a", b"2", timeout=t),
     "KeyValue.update": lambda e, t: e.kv.update("a", b"2", 1, timeout=t),
-    "TypedKeyValue.batch": lambda e, t: through_batch(e.kv.typed(dict).batch(timeout=t)),
-    "TypedKeyValue.create": lambda e, t: e.kv.typed(dict).create("c", {}, timeout=t),
-    "TypedKeyValue.delete": lambda e, t: e.kv.typed(dict).delete("a", timeout=t),
-    "TypedKeyValue.get": lambda e, t: e.kv.typed(dict).get("a", timeout=t),
-    "TypedKeyValue.get_many": lambda e, t: e.kv.typed(dict).get_many(["a", "c"], timeout=t),
-    "TypedKeyValue.get_revision": lambda e, t: e.kv.typed(dict).get_revision("a", 1, timeout=t),
-    "TypedKeyValue.history": lambda e, t: e.kv.typed(dict).history("a", timeout=t),
-    "TypedKeyValue.keys": lambda e, t: through(e.kv.typed(dict).keys(timeout=t)),
-    "TypedKeyValue.purge": lambda e, t: e.kv.typed(dict).purge("a", timeout=t),
-    "TypedKeyValue.put": lambda e, t: e.kv.typed(dict).put("a", {}, timeout=t),
-    "TypedKeyValue.update": lambda e, t: e.kv.typed(dict).update("a", {}, 1, timeout=t),
-    "TypedKeyWatcher.initial": lambda e, t: through(e.typed_watchers.pop().initial(timeout=t)),
-    "TypedKeyWatcher.next": lambda e, t: e.typed_watchers.pop().next(t),
     "KeyWatcher.initial": lambda e, t: through(e.watchers.pop().initial(timeout=t)),
     "ObjectWatcher.initial": lambda e, t: through(e.object_watchers.pop().initial(timeout=t)),
     "KeyWatcher.next": lambda e, t: e.watcher.next(t),
@@ -327,13 +307,6 @@ for name in ("add", "load", "get", "get_all"):
     )
 WAITS["Stream.get_batch"] = lambda e, t: through(e.stream.get_batch(3, timeout=t))
 WAITS["Stream.get_last_msgs"] = lambda e, t: through(e.stream.get_last_msgs("dl.js.>", timeout=t))
-for name in ("create", "delete", "get", "get_revision", "history", "keys", "purge", "put", "update"):
-    WAITS[f"EncodedKeyValue.{name}"] = lambda e, t, call=WAITS[f"KeyValue.{name}"]: call(Encoded(e), t)  # type: ignore[misc]
-WAITS["EncodedKeyValue.purge_all"] = lambda e, t: Encoded(e).kv.purge_all(timeout=t)
-WAITS["EncodedKeyValue.purge_deletes"] = lambda e, t: Encoded(e).kv.purge_deletes(timeout=t)
-WAITS["EncodedKeyValue.get_many"] = lambda e, t: Encoded(e).kv.get_many(["a", "c"], timeout=t)
-WAITS["EncodedKeyValue.batch"] = lambda e, t: through_batch(Encoded(e).kv.batch(timeout=t))
-WAITS["EncodedKeyValue.status"] = lambda e, t: Encoded(e).kv.status(timeout=t)
 WAITS["SystemClient.ask"] = lambda e, t: SystemClient(e.nc).ask("VARZ", timeout=t)
 for name in ("servers", "variables", "connections", "jetstream", "health"):
     WAITS[f"SystemClient.{name}"] = lambda e, t, name=name: getattr(SystemClient(e.nc), name)(timeout=t)  # type: ignore[misc]
@@ -364,7 +337,6 @@ FOREVER = {
     "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal",
     "GroupPool.run_until_signal",
     "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__",
-    "TypedKeyWatcher.__next__",
 }  # fmt: skip
 
 ITS_OWN_PARTS = {
@@ -381,7 +353,6 @@ ITS_OWN_PARTS = {
     "ObjectWatcher.stop", "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume",
     "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume", "Election.__exit__", "Lease.__exit__",
     "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__",
-    "TypedKeyWatcher.__exit__", "TypedKeyValue.watch", "EncodedKeyValue.watch",
     "KeyValueBatch.__exit__", "KeyValueBatch.create", "KeyValueBatch.update", "KeyValueBatch.delete",
     "KeyValueBatch.purge",
 }  # fmt: skip

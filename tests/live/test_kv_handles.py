@@ -41,7 +41,8 @@ def test_a_read_only_handle_writes_nothing(js: JetStream, write: str) -> None:
     kv.put("a", b"1")
     reader = kv.read_only()
     assert (reader["a"], repr(reader), repr(kv)) == (b"1", "<KeyValue b read-only>", "<KeyValue b>")
-    assert repr(reader.encoded()) == "<EncodedKeyValue b read-only keys=None values=None>"
+    assert repr(reader.encoded()) == "<KeyValue b read-only>"
+    assert repr(kv.encoded(keys=PATH_KEYS).typed(int)) == f"<KeyValue b of int keys={PATH_KEYS!r}>"
     assert [entry.value for entry in reader.typed(int).history("a")] == [1]
     handles: list[Any] = [reader.typed(int)]
     call = WRITES.get(write)

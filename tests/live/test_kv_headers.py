@@ -57,16 +57,16 @@ WRITES: dict[str, Callable[[KeyValue], Any]] = {
 }
 
 
-def reads(kv: KeyValue) -> dict[str, KeyValueEntry]:
+def reads(kv: KeyValue) -> dict[str, KeyValueEntry[Any]]:
     revision = kv.get("a").revision
-    found = {
+    found: dict[str, KeyValueEntry[Any]] = {
         "direct": kv.get("a", direct=True),
         "leader": kv.get("a", direct=False),
         "revision": kv.get_revision("a", revision),
         "revision of the leader": kv.get_revision("a", revision, direct=False),
         "history": kv.history("a")[-1],
         "meta": kv.history("a", meta_only=True)[-1],
-        "typed": kv.typed(int).get("a").raw,
+        "typed": kv.typed(int).get("a"),
     }
     with kv.watch("a") as watcher:
         (found["watch"],) = watcher.initial(5)
@@ -83,7 +83,7 @@ def test_headers_of_each_write_are_in_each_read(kv: KeyValue, write: str) -> Non
         name: {"traceparent": ["00-4bf9"], "Author": ["sue"]} for name in found
     }
     assert kv.typed(int).get("a").headers == Headers(TRACE)
-    assert {entry.value for name, entry in found.items() if name != "meta"} == {b"1"}
+    assert {entry.data for name, entry in found.items() if name != "meta"} == {b"1"}
 
 
 def test_an_entry_has_the_headers_of_its_own_write(kv: KeyValue) -> None:
@@ -99,7 +99,7 @@ def test_a_read_gives_the_headers_of_other_clients(kv: KeyValue, js: JetStream) 
     js.publish("$KV.b.a", b"1", headers={"Nats-Stream": "forged", "X": "1"}, msg_id="me")
     for name, entry in reads(kv).items():
         assert entry.headers.to_dict() == {"X": ["1"]}, name
-        assert entry.value in (b"1", b"")
+        assert entry.data in (b"1", b"")
 
 
 @pytest.mark.parametrize("name", ["Nats-Rollup", "nats-ttl", "Nats-Expected-Last-Sequence", "KV-Operation"])

@@ -16,7 +16,7 @@ import pytest
 import jsclient
 from jsclient import coordination, errors, keyvalue, objectstore
 from jsclient.jetstream import JetStream, StreamSource
-from jsclient.keyvalue import EncodedKeyValue, KeyValue, TypedKeyValue
+from jsclient.keyvalue import KeyValue
 from jsclient.objectstore import ObjectMeta, ObjectStore
 from jsclient.testing import NatsServer
 
@@ -115,7 +115,7 @@ FORMS: dict[str, Callable[[JetStream, KeyValue], Any]] = {
     "encoded": encoded,
     "blind": blind,
 }
-CASES = [(form, name) for form in FORMS for name in KEYS if form != "typed" or name in methods(TypedKeyValue)]
+CASES = [(form, name) for form in FORMS for name in KEYS]
 CASES += [("objects", name) for name in OBJECTS] + [("locks", name) for name in LOCKS]
 
 
@@ -157,13 +157,9 @@ def test_every_method_says_that_the_bucket_is_missing(
         assert "Nothing was stored" in str(error)
 
 
-@pytest.mark.parametrize(("kind", "said"), [(KeyValue, KEYS), (EncodedKeyValue, KEYS), (ObjectStore, OBJECTS)])
+@pytest.mark.parametrize(("kind", "said"), [(KeyValue, KEYS), (ObjectStore, OBJECTS)])
 def test_no_method_is_left_out(kind: type, said: dict[str, Call]) -> None:
     assert methods(kind) == set(said)
-
-
-def test_a_typed_bucket_has_no_other_methods() -> None:
-    assert methods(TypedKeyValue) <= set(KEYS)
 
 
 def test_a_bucket_that_is_deleted_while_it_is_watched(server: NatsServer) -> None:

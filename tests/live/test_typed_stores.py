@@ -13,7 +13,16 @@ from tests.live.test_typed import Order
 import jsclient
 from jsclient import codecs, errors, services
 from jsclient.jetstream import JetStream
-from jsclient.keyvalue import KeyValue, KeyValueConfig, Operation, create_key_value, delete_key_value, key_value
+from jsclient.keyvalue import (
+    BASE64_KEYS,
+    BASE64_VALUES,
+    KeyValue,
+    KeyValueConfig,
+    Operation,
+    create_key_value,
+    delete_key_value,
+    key_value,
+)
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -103,6 +112,33 @@ def test_a_watch_gives_typed_entries(kv: KeyValue) -> None:
         orders.get("b")
     with pytest.raises(errors.ConfigError, match="on_bad"):
         kv.typed(Order, on_bad="reject")  # type: ignore[arg-type]
+
+
+def test_a_type_and_codecs_in_either_order(kv: KeyValue) -> None:
+    first = kv.encoded(keys=BASE64_KEYS, values=BASE64_VALUES).typed(Order)
+    second = kv.typed(Order).encoded(keys=BASE64_KEYS, values=BASE64_VALUES)
+    first.put("new order!", Order(1))
+    for orders in (first, second):
+        entry = orders.get("new order!")
+        assert (entry.key, entry.value) == ("new order!", Order(1))
+        assert entry.data == BASE64_VALUES.encode(b'{"id":1,"total":0.0}')
+        value = entry.value
+        assert entry.value is value
+    assert first.typed(dict)["new order!"] == {"id": 1, "total": 0.0}
+
+
+def test_a_typed_watch_without_values_has_none(kv: KeyValue) -> None:
+    orders = kv.typed(Order)
+    orders.put("a", Order(1))
+    orders.put("b", Order(1))
+    orders.delete("b")
+    with orders.watch(meta_only=True, timeout=5) as watcher:
+        value, marker = watcher.initial()
+    with pytest.raises(errors.ConfigError, match="no value of 'a': meta_only leaves it out"):
+        value.value  # noqa: B018
+    with pytest.raises(errors.KeyDeleted):
+        marker.value  # noqa: B018
+    assert [entry.key for entry in orders.history("a", meta_only=True)] == ["a"]
 
 
 def test_the_codec_of_a_bucket(nc: jsclient.Connection, kv: KeyValue) -> None:

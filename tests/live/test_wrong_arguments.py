@@ -135,8 +135,6 @@ def objects_of(nc: jsclient.Connection) -> dict[str, Any]:
         "AtomicBatch": js.atomic_batch(),
         "FastBatch": js.fast_batch(),
         "KeyValue": bucket,
-        "TypedKeyValue": bucket.typed(int),
-        "EncodedKeyValue": bucket.encoded(keys=kvs.BASE64_KEYS),
         "ObjectStore": store,
         "Service": add_service(nc, ServiceConfig(name="s", version="1.0.0")),
         "DeadLetters": DeadLetters(js, "WA"),

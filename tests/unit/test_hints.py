@@ -131,8 +131,9 @@ DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|
 #: What applications neither call nor make, and the tools for tests.
 LAYERS = (
     "jsclient.testing.",
-    *("jsclient.keyvalue.KeyWatcher.__init__", "jsclient.keyvalue.TypedKeyWatcher.__init__"),
-    *("jsclient.objectstore.ObjectWatcher.__init__", "jsclient.monitor.Deadline"),
+    "jsclient.keyvalue.KeyWatcher.__init__",
+    "jsclient.objectstore.ObjectWatcher.__init__",
+    "jsclient.monitor.Deadline",
 )
 
 
