@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 from jsclient.cli.arguments import Options, arg
 from jsclient.cli.commands import Commands
 from jsclient.cli.output import result
 from jsclient.waiting import Gate
+
+if TYPE_CHECKING:
+    from jsclient.testing import NatsServer
 
 cli: Commands = Commands()
 
@@ -29,7 +33,7 @@ def run(options: Options) -> None:
     stop = Gate()  # an Event's lock may be held by the very thread that the signal handler interrupts
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with started as server:
+        with _started(started) as server:
             text = f"nats-server {server.url} pid {server.pid}, Ctrl-C ends it"
             result(options, {"url": server.url, "pid": server.pid}, text)
             while not stop.wait(0.5) and server.running:
@@ -39,3 +43,16 @@ def run(options: Options) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _started(server: NatsServer) -> NatsServer:
+    from jsclient.testing.server import TAKEN
+
+    try:
+        return server.start()
+    except RuntimeError as error:
+        server.close()
+        if TAKEN in str(error):
+            text = f"port {server.port} is in use, probably by another nats-server. Choose another one with --port."
+            raise OSError(text) from None
+        raise OSError(str(error)) from None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -263,3 +264,19 @@ def test_a_server_that_is_not_installed_is_one_sentence(server: NatsServer) -> N
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert signal.getsignal(signal.SIGINT) is before, "the handlers are those of before"
+
+
+def test_a_port_that_is_in_use_is_one_sentence(server: NatsServer) -> None:
+    done = cli(server, "server", "run", "--port", str(server.port))
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert f"port {server.port} is in use" in done.stderr
+    assert "--port" in done.stderr
+
+
+def test_a_server_that_cannot_start_is_no_traceback(server: NatsServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = cli(server, "server", "run", "--port", "0", "--store", str(tmp_path / "file" / "store"))
+    assert done.returncode == 1
+    assert "nats-server did not start" in done.stderr
+    assert "Traceback" not in done.stderr
