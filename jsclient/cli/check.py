@@ -19,7 +19,7 @@ from jsclient.cli.arguments import Options
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import connect, jetstream
 from jsclient.cli.infos import limits_of
-from jsclient.cli.output import result, size
+from jsclient.cli.output import counted, result, size
 from jsclient.cli.server_check import add_kinds
 from jsclient.durations import Deadline
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
@@ -168,7 +168,7 @@ def _account(at: _Look) -> Iterator[Finding]:
         yield Finding("fail", "JetStream", errors.brief(error), advice)
         return
     level = f", API level {info.api.level}" if info.api.level else ""
-    yield Finding("ok", "JetStream", f"{info.streams} streams, {info.consumers} consumers{level}")
+    yield Finding("ok", "JetStream", f"{counted(info.streams, 'stream')}, {counted(info.consumers, 'consumer')}{level}")
     for what, used, limit in limits_of(info):
         if limit > 0 and used >= limit * NEARLY_FULL:
             advice = "raise the limit of the account, or remove something"

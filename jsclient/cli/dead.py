@@ -93,7 +93,7 @@ def replay_letters(letters: DeadLetters, options: Options) -> Any:
     if options.dry_run or not found:
         _print(found, options)
         return None
-    out.confirm(f"Publish {len(found):,} messages again?", options.force)
+    out.confirm(f"Publish {out.counted(len(found), 'message')} again?", options.force)
     if options.seq is not None:
         letters.replay(found[0], to=options.to)
         return {"replayed": 1, "failed": 0}, "replayed 1"

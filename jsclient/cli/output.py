@@ -44,6 +44,11 @@ def line(text: str) -> None:
     print(escaped(text), flush=True)
 
 
+def counted(number: int, word: str) -> str:
+    """`1 message`, `1,003 messages`."""
+    return f"{number:,} {word if number == 1 else word + 's'}"
+
+
 def record(value: Any) -> None:
     """One JSON line. A wire struct has the form in which the server sends it, including numbers that are 0."""
     if isinstance(value, msgspec.Struct) and hasattr(value, "to_dict"):

@@ -57,10 +57,10 @@ def edit_stream(js: JetStream, options: Options) -> None:
 def remove_stream(js: JetStream, options: Options) -> Any:
     """Delete a stream with its messages and consumers."""
     held = js.stream(options.stream).info().state.messages
-    out.confirm(f"Delete stream {options.stream} with its {held:,} messages?", options.force)
+    out.confirm(f"Delete stream {options.stream} with its {out.counted(held, 'message')}?", options.force)
     js.delete_stream(options.stream)
     told = {"stream": options.stream, "deleted": True, "messages": held}
-    return told, f"deleted {options.stream} with {held:,} messages"
+    return told, f"deleted {options.stream} with {out.counted(held, 'message')}"
 
 
 @cli(
@@ -78,7 +78,7 @@ def purge_stream(js: JetStream, options: Options) -> Any:
     out.confirm(f"Remove messages{which} from {options.stream}?", options.force)
     stream = js.stream(options.stream, fetch_info=False)
     purged = stream.purge(subject=options.subject, seq=options.seq, keep=options.keep)
-    return {"purged": purged}, f"purged {purged} messages"
+    return {"purged": purged}, f"purged {out.counted(purged, 'message')}"
 
 
 @cli("stream seal STREAM", ask="Seal stream {stream} for good?")

@@ -16,7 +16,19 @@ from jsclient import errors
 from jsclient.cli.arguments import Options, arg, seconds
 from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened
-from jsclient.cli.output import Column, cut, duration, escaped, fitting, line, listing, record, side_by_side, size
+from jsclient.cli.output import (
+    Column,
+    counted,
+    cut,
+    duration,
+    escaped,
+    fitting,
+    line,
+    listing,
+    record,
+    side_by_side,
+    size,
+)
 from jsclient.jetstream import JetStream
 from jsclient.monitor import ConsumerRow, Monitor, Snapshot, StreamRow
 
@@ -315,7 +327,7 @@ def _joined(parts: Sequence[str], width: int) -> str:
 
 def _head(snapshot: Snapshot, width: int) -> str:
     rows: list[Any] = [*snapshot.streams, *snapshot.consumers]
-    counts = [f"{len(snapshot.streams)} streams", f"{len(snapshot.consumers)} consumers"]
+    counts = [counted(len(snapshot.streams), "stream"), counted(len(snapshot.consumers), "consumer")]
     rate = sum(row.in_per_second or 0 for row in snapshot.streams)
     lag = sum(row.lag for row in snapshot.consumers)
     figures = [f"in {rate:,.0f}/s", f"lag {lag:,}", f"({snapshot.requests} requests)"]

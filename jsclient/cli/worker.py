@@ -112,9 +112,10 @@ def run(options: Options) -> int:
     arguments = options.arguments if options.arguments is not None else sys.argv[1:]
     supervisor = Supervisor(this_program([*arguments, "--child"]), processes, options.stop_timeout)
     endpoint = Endpoint(supervisor, options.http) if options.http else None
+    work = "1 process works" if processes == 1 else f"{processes} processes work"
     where = f", http on port {endpoint.port}" if endpoint is not None else ""
     try:
-        return supervisor.run(lambda: line(f"{processes} processes work{where}"), last=True)
+        return supervisor.run(lambda: line(f"{work}{where}"), last=True)
     finally:
         if endpoint is not None:
             endpoint.close()

@@ -148,7 +148,7 @@ def test_colors_lie_on_the_background_of_the_terminal(js: JetStream, server: Nat
     ways: dict[str, dict[str, str]] = {"colors": {}, "none": {"NO_COLOR": "1"}}
     for name, environment in ways.items():
         with top(server, more=environment) as terminal:
-            shows(terminal, "1 consumers")
+            shows(terminal, "1 consumer")
             terminal.type("2")
             shows(terminal, "nobody pulls")
             terminal.type("q")

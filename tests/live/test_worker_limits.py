@@ -147,7 +147,7 @@ def test_a_service_may_start_before_its_server(tmp_path: Path) -> None:
             try:
                 wait_until(lambda: "The processes try again" in logged.read_text(), 20)
                 own.start()
-                wait_until(lambda: "1 processes work" in said.read_text(), 40)
+                wait_until(lambda: "1 process works" in said.read_text(), 40)
                 process.terminate()
                 assert process.wait(20) == 0
             finally:
