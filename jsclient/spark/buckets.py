@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONNECTING: Final = {
     *("servers", "domain", "apiprefix", "credentialsfile", "nkeyseedfile", "credentialsprovider", "user", "password"),
     *("token", "nkeysecret", "credentialssecret", "tls.cafile", "tls.certfile", "tls.keyfile", "tls.first"),
-    *("reconnecttimeout", "tasktimeout"),
+    *("inboxprefix", "reconnecttimeout", "tasktimeout"),
 }
 """Options of `jetstream` that every format has."""
 

@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.auth.secret import Secret
 from jsclient.options import ConnectOptions, TLSOptions
-from jsclient.spark import values
 from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
     from jsclient.spark.options import SparkOptions
 
 SPARK_FILE: Final = "sparkfile:"
-
-# Fields of ConnectOptions that `nats.<name>` may set; underscores and case do not matter in the option.
-PASSTHROUGH: Final[dict[str, Callable[[str], Any]]] = {
-    "name": values.text,
-    "connect_timeout": values.duration,
-    "request_timeout": values.duration,
-    "ping_interval": values.duration,
-    "max_pings_out": values.integer(1),
-    "write_timeout": values.duration,
-    "pending_buffer": values.size,
-    "randomize": values.boolean,
-    "ignore_discovered": values.boolean,
-    "local_address": values.text,
-    "inbox_prefix": values.text,
-    "ws_compression": values.boolean,
-    "user": values.text,
-    "password": Secret,
-    "token": Secret,
-    "nkey": values.text,
-    "nkey_seed": Secret,
-    "jwt": Secret,
-}
-SECRETS: Final = frozenset({"password", "token", "nkey_seed", "jwt"})
-_NAMES: Final = {name.replace("_", ""): name for name in PASSTHROUGH}
-
-
-def check_passthrough(option: str, value: str) -> str:
-    """The field of ConnectOptions that the option `nats.<name>` sets; refuses unknown names and bad values."""
-    wanted = option[len("nats.") :].replace("_", "").lower()
-    field = _NAMES.get(wanted)
-    if field is None:
-        near = difflib.get_close_matches(wanted, _NAMES, n=1, cutoff=0.5)
-        hint = f"did you mean 'nats.{_NAMES[near[0]]}'?" if near else f"known are: {', '.join(sorted(PASSTHROUGH))}"
-        raise JetStreamSparkError("JETSTREAM_UNKNOWN_OPTION", f"{option!r} is not an option; {hint}")
-    try:
-        PASSTHROUGH[field](value)
-    except ValueError as error:
-        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option {option!r} {error}") from None
-    return field
 
 
 def local_file(path: str) -> str:
@@ -69,9 +28,8 @@ def local_file(path: str) -> str:
 
 def connect_options(o: SparkOptions) -> ConnectOptions:
     """The options for `jsclient.connect`. Calls the credentials provider, so use it only to make a connection."""
-    fields: dict[str, Any] = {name: PASSTHROUGH[name](text.reveal()) for name, text in o.nats}
-    fields.setdefault("name", f"jsclient-spark-{os.getpid()}")
-    for name in ("user", "password", "token"):
+    fields: dict[str, Any] = {"name": f"jsclient-spark-{os.getpid()}"}
+    for name in ("inbox_prefix", "user", "password", "token"):
         if getattr(o, name) is not None:
             fields[name] = getattr(o, name)
     if o.nkey_secret is not None:

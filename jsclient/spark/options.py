@@ -15,7 +15,7 @@ import attrs
 
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
-from jsclient.spark import connecting, values
+from jsclient.spark import values
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.renamed import KAFKA, REMOVED
 from jsclient.spark.secret import ServerUrl
@@ -70,6 +70,7 @@ class SparkOptions:
     stream: str = _option("stream", "RS", values.text, "")
     domain: str | None = _option("domain", "RSWT", values.text)
     api_prefix: str | None = _option("apiPrefix", "RSWT", values.text)
+    inbox_prefix: str | None = _option("inboxPrefix", "RSWT", values.text)
     subjects: tuple[str, ...] = _option("subjects", "RS", values.names, ())
 
     starting_offsets: values.Position | None = _option("startingOffsets", "RS", values.position("earliest", "latest"))  # noqa: RUF009
@@ -137,8 +138,6 @@ class SparkOptions:
     credentials_secret: Secret | None = _option("credentialsSecret", "RSWT", Secret)  # noqa: RUF009
     # Set by jsclient.spark.buckets. Messages that the head of a bucket has passed were replaced or have expired.
     compacted: bool = False
-    # nats.* as (name of the field of ConnectOptions, text); see connecting.PASSTHROUGH.
-    nats: tuple[tuple[str, Secret], ...] = ()
 
     @property
     def journal_bucket(self) -> str:
@@ -178,7 +177,6 @@ class SparkOptions:
         found = [part for url in self.servers for part in url.secrets()]
         fields = (self.password, self.token, self.nkey_secret, self.credentials_secret)
         found += [secret.reveal() for secret in fields if secret is not None]
-        found += [secret.reveal() for name, secret in self.nats if name in connecting.SECRETS]
         return [text for text in found if text and not text.startswith("env:")]
 
     # --- further members of a Settings, see jsclient/arrow/settings.py and jsclient/exactly/settings.py ------------
@@ -228,15 +226,11 @@ def parse(given: Mapping[str, str], way: str) -> SparkOptions:
     """
     options = {name.lower(): value for name, value in given.items()}
     fields: dict[str, Any] = {}
-    nats: list[tuple[str, Secret]] = []
     for name, value in options.items():
-        if name.startswith("nats."):
-            nats.append((connecting.check_passthrough(name, value), Secret(value)))
-        elif name not in SPARKS_OWN or name in SPECS:
+        if name not in SPARKS_OWN or name in SPECS:
             spec = _spec(name, way)
             _refuse_removed(f"{name}={value.strip().lower()}", "JETSTREAM_BAD_OPTION")
             fields[spec.field] = _value(spec, value)
-    fields["nats"] = tuple(sorted(nats, key=lambda item: item[0]))
     _take_path(fields, options, way)
     checked = SparkOptions(**fields)
     _check(checked, way, fields)
@@ -263,8 +257,9 @@ def _spec(name: str, way: str) -> Spec:
 
 
 def _refuse_removed(given: str, token: str) -> None:
-    if given in REMOVED:
-        raise JetStreamSparkError(token, f"{given!r} was removed; {REMOVED[given]}")
+    known = "nats.*" if given.startswith("nats.") else given
+    if known in REMOVED:
+        raise JetStreamSparkError(token, f"{given!r} was removed; {REMOVED[known]}")
 
 
 def _value(spec: Spec, value: str) -> Any:

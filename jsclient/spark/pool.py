@@ -43,7 +43,7 @@ Options = SparkOptions | ConnectOptions | Mapping[str, str] | str
 # The fields of SparkOptions with the servers and the user. Leases with equal values in them share connections.
 _WHERE: Final = (
     "servers", "credentials_file", "nkey_seed_file", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_first",
-    "credentials_provider", "user", "password", "token", "nkey_secret", "credentials_secret", "nats",
+    "credentials_provider", "user", "password", "token", "nkey_secret", "credentials_secret", "inbox_prefix",
 )  # fmt: skip
 
 
@@ -217,8 +217,6 @@ def _plan(options: Options) -> tuple[Any, Callable[[], ConnectOptions]]:
 def _connects(name: str) -> bool:
     lowered = name.lower()
     spec = spark_options.SPECS.get(lowered)
-    if lowered.startswith("nats."):
-        return True
     if spec is None:
         return lowered not in spark_options.SPARKS_OWN  # parse() refuses it with the nearest name
     return spec.field in _WHERE

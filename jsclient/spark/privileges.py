@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import attrs
 
@@ -70,9 +70,7 @@ def permissions(
 
 
 def _inbox(options: SparkOptions) -> str:
-    given: dict[str, Any] = dict(options.nats)
-    prefix = given.get("inbox_prefix")
-    return "_INBOX" if prefix is None else str(prefix.reveal())
+    return options.inbox_prefix or "_INBOX"
 
 
 def _reading(o: SparkOptions, api: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 REMOVED: Final = {
+    "nats.*": "write 'inboxPrefix', or let 'credentialsProvider' return such a field of ConnectOptions",
     "auditbucket": "each batch leaves a record on the logger jsclient.spark.audit",
     "progressbucket": "read query.lastProgress with lag(), or add a JetStreamListener",
     "progresskey": "read query.lastProgress with lag(), or add a JetStreamListener",

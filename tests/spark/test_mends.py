@@ -221,7 +221,7 @@ def reads_as_a_query(url: str, stream: str, given: dict[str, str]) -> None:
 
 
 def test_permissions_are_those_of_the_options() -> None:
-    options = {"servers": "n", "stream": "S", "domain": "hub", "readMethod": "consumer", "nats.inboxPrefix": "_I.x"}
+    options = {"servers": "n", "stream": "S", "domain": "hub", "readMethod": "consumer", "inboxPrefix": "_I.x"}
     needed = required_permissions(options, "read")
     assert "$JS.hub.API.CONSUMER.MSG.NEXT.S.>" in needed["publish"]
     assert not any("DIRECT" in subject for subject in needed["publish"])

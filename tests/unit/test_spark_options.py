@@ -104,6 +104,7 @@ def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch)
         ({**SINK, "deliverySemantics": "window", "whenUnsure": "fail"}, WRITE_STREAM, "CONFLICTING_OPTIONS", "needs"),
         ({**SINK, "auditBucket": "A"}, WRITE, "UNKNOWN_OPTION", "logger jsclient.spark.audit"),
         ({**SOURCE, "progressBucket": "P"}, READ_STREAM, "UNKNOWN_OPTION", "lastProgress"),
+        ({**SINK, "nats.pingInterval": "3s"}, WRITE, "UNKNOWN_OPTION", "let 'credentialsProvider' return"),
         ({**SINK, "ledgerBucket": "L"}, WRITE, "UNKNOWN_OPTION", "write 'journal'"),
         ({**SINK, "stream": "X"}, WRITE_STREAM, "UNKNOWN_OPTION", "read"),
     ],
@@ -165,8 +166,8 @@ def test_secrets_pickle_but_never_show() -> None:
         {
             "servers": "nats://joe:hunter2@n1,tls://tok3n@n2",
             "subject": "x",
-            "nats.password": "s3cret",
-            "nats.connectTimeout": "3s",
+            "user": "joe",
+            "password": "s3cret",
         },
         WRITE,
     )
@@ -214,7 +215,7 @@ def test_the_readme_lists_every_option_and_no_other() -> None:
     table = readme.read_text(encoding="utf-8").partition("| option | default |")[2].partition("\n\n")[0]
     first_cells = [line.split("|")[1] for line in table.splitlines()[2:]]
     listed = {name for cell in first_cells for name in re.findall(r"`([A-Za-z.*]+)`", cell)}
-    assert listed == {spec.name for spec in options.SPECS.values()} | {"nats.*"}
+    assert listed == {spec.name for spec in options.SPECS.values()}
 
 
 def test_positions_of_single_streams() -> None:
