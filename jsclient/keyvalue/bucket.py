@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
-from jsclient import handlers
+from jsclient import handlers, kinds
 from jsclient.codecs import Codec
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, check_timeout, plain_or_none, resolve
 from jsclient.errors import (
     BadResponse,
@@ -151,7 +150,6 @@ class KeyValue(Generic[V]):
         self._patience = SILENCE if old else None
         self._limit = key_limit(api, self.stream_name, self._prefix)
 
-    @arguments
     def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> KeyValue[D]:
         """The same bucket with values of a type: `orders = kv.typed(Order)`. Sends nothing.
 
@@ -198,7 +196,6 @@ class KeyValue(Generic[V]):
     def get(
         self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry[V] | D: ...
-    @arguments
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
         """The last entry of a key. Raises KeyNotFound if it has none, KeyDeleted (a KeyNotFound) after delete or purge.
 
@@ -216,7 +213,6 @@ class KeyValue(Generic[V]):
             return default
         return entry if self._coding is None else self._coding.checked(entry)
 
-    @arguments
     def get_revision(
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry[V]:
@@ -226,7 +222,7 @@ class KeyValue(Generic[V]):
             raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         reply = None
-        if self._direct if direct is None else direct:
+        if self._reads_direct(direct):
             reply = self._request(self._direct_subject, b'{"seq":%d}' % revision, deadline)
         if reply is None:
             entry = self._from_leader(key, subject, revision, deadline)
@@ -236,7 +232,6 @@ class KeyValue(Generic[V]):
             self._deleted(entry)
         return entry if self._coding is None else self._coding.checked(entry)
 
-    @arguments
     def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, KeyValueEntry[V]]:
         """The last entries of several keys, as the bucket was at one sequence. Keys without a value are left out.
 
@@ -244,6 +239,7 @@ class KeyValue(Generic[V]):
         just acknowledged may be missing. Needs nats-server 2.11 and direct gets, else NotSupported. Raises ConfigError
         if the values are too large for one answer. 5 seconds at most by default.
         """
+        kinds.check(Iterable, keys=keys)
         if isinstance(keys, str):
             raise ConfigError("keys must be several keys, such as a list; `get` reads one")
         return many.get_many(self, list(keys), Deadline.of(timeout, READ_TIMEOUT))
@@ -270,10 +266,16 @@ class KeyValue(Generic[V]):
             check_filter(pattern, self._limit)
         return patterns
 
+    def _reads_direct(self, direct: bool | None) -> bool:
+        if direct is None:
+            return self._direct
+        kinds.check(bool, direct=direct)
+        return direct
+
     def _last(self, key: str, direct: bool | None, deadline: Deadline) -> KeyValueEntry[V]:
         """The last entry of a key, also when that is a marker."""
         stored = self._stored(key)
-        if self._direct if direct is None else direct:
+        if self._reads_direct(direct):
             reply = self._request(self._direct_prefix + stored, b"", deadline)
             if reply is not None:
                 return self._from_direct(key, self._prefix + stored, reply)
@@ -444,7 +446,6 @@ class KeyValue(Generic[V]):
         headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int: ...
-    @arguments
     def update(
         self,
         key: str,
@@ -555,7 +556,6 @@ class KeyValue(Generic[V]):
         self._check_writable()
         return KeyValueBatch(self, timeout)
 
-    @arguments
     def watch(
         self,
         *patterns: str,
@@ -624,7 +624,6 @@ class KeyValue(Generic[V]):
                     with patience.paused():
                         yield entry.key
 
-    @arguments
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry[V]]:
         """All stored revisions of a key, oldest first, including markers. Raises KeyNotFound if there are none.
 
@@ -649,7 +648,6 @@ class KeyValue(Generic[V]):
         self._check_writable()
         return purging.purge_all(self, Patience(timeout, READ_TIMEOUT))
 
-    @arguments
     def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE, *, timeout: Timeout = DEFAULT) -> int:
         """Remove the remains of deleted keys and markers older than `older_than` seconds (30 minutes by default, 0:
         all).

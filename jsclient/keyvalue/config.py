@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
-from jsclient.declared import declared
+from jsclient import kinds
 from jsclient.durations import MAX_SECONDS, seconds_of, to_ns, to_seconds
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
@@ -19,20 +19,21 @@ from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, check_bucket, st
 MAX_HISTORY: Final = 64
 DUPLICATE_WINDOW: Final = 120.0  # seconds; the server's default, and its upper limit for a bucket
 
+_TTL: Final = "a time to live (ttl, limit_marker_ttl)"
+_SOURCES: Final = kinds.many(StreamSource, "a StreamSource")
+
 
 def _seconds(value: float | dt.timedelta | None) -> float | None:
+    kinds.check(float, dt.timedelta, None, **{_TTL: value})
     if isinstance(value, dt.timedelta):
         value = to_seconds(to_ns(value))
     if value is not None and not value >= 0:
-        raise ConfigError(f"a time to live (ttl, limit_marker_ttl) must be 0 or more seconds, got {value!r}")
+        raise ConfigError(f"{_TTL} must be 0 or more seconds, got {value!r}")
     if value and not (value < MAX_SECONDS and to_ns(value)):
-        raise ConfigError(
-            f"a time to live (ttl, limit_marker_ttl) must be from a nanosecond to 292 years, got {value!r}"
-        )
+        raise ConfigError(f"{_TTL} must be from a nanosecond to 292 years, got {value!r}")
     return value or None
 
 
-@declared("KeyValueConfigDict")
 @attrs.frozen(kw_only=True)
 class KeyValueConfig:
     """A key-value bucket. Only `bucket` is required.
@@ -70,22 +71,22 @@ class KeyValueConfig:
     """
 
     bucket: str
-    description: str | None = None
-    max_value_size: int | None = None
-    history: int = 1
+    description: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    max_value_size: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    history: int = attrs.field(default=1, validator=kinds.field(int))
     ttl: float | None = attrs.field(default=None, converter=_seconds)
-    max_bytes: int | None = None
-    storage: StorageWord | None = None
-    replicas: int = 1
-    placement: Placement | None = None
-    republish: Republish | None = None
-    mirror: StreamSource | None = None
-    sources: Sequence[StreamSource] = ()
-    compression: bool = False
+    max_bytes: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    storage: StorageWord | None = attrs.field(default=None, validator=kinds.field(str, None))
+    replicas: int = attrs.field(default=1, validator=kinds.field(int))
+    placement: Placement | None = attrs.field(default=None, validator=kinds.field(Placement, None))
+    republish: Republish | None = attrs.field(default=None, validator=kinds.field(Republish, None))
+    mirror: StreamSource | None = attrs.field(default=None, validator=kinds.field(StreamSource, None))
+    sources: Sequence[StreamSource] = attrs.field(default=(), validator=kinds.field(_SOURCES))
+    compression: bool = attrs.field(default=False, validator=kinds.field(bool))
     limit_marker_ttl: float | None = attrs.field(default=None, converter=_seconds)
-    allow_msg_ttl: bool = False
-    allow_atomic: bool = False
-    metadata: Mapping[str, str] | None = None
+    allow_msg_ttl: bool = attrs.field(default=False, validator=kinds.field(bool))
+    allow_atomic: bool = attrs.field(default=False, validator=kinds.field(bool))
+    metadata: Mapping[str, str] | None = attrs.field(default=None, validator=kinds.field(kinds.TEXT_MAP, None))
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket)

@@ -20,8 +20,12 @@ def bucket_streams(js: JetStream, prefix: str, root: str, timeout: Timeout) -> I
 def bucket_names(js: JetStream, prefix: str, pattern: str, timeout: Timeout) -> Iterator[str]:
     """Their names without the prefix. Only a stream without such subjects costs one more request."""
     timeout = whole(timeout)
+    return _bucket_names(js, prefix, js.stream_names(subject=pattern, timeout=timeout), timeout)
+
+
+def _bucket_names(js: JetStream, prefix: str, names: Iterator[str], timeout: Timeout) -> Iterator[str]:
     known = set()
-    for name in js.stream_names(subject=pattern, timeout=timeout):
+    for name in names:
         if name.startswith(prefix):
             known.add(name)
             yield name[len(prefix) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from jsclient.declared import arguments
+from jsclient import kinds
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import BadBucket, BucketExists, ConfigError, StreamNameInUse, StreamNotFound
 from jsclient.jetstream import JetStream, StreamSource
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _ALL_BUCKETS: Final = "$KV.*.>"
 
 
-@arguments
 def key_value(
     js: JetStream,
     bucket: str,
@@ -44,6 +43,8 @@ def key_value(
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
+    kinds.check(bool, fetch_info=fetch_info)
     name = stream_name(bucket)
     if not fetch_info:
         return KeyValue(js, bucket, mirror=mirror)
@@ -158,7 +159,6 @@ def create_or_update_key_value(
         return KeyValue(js, config.bucket, js.create_stream(config.to_stream(), timeout=deadline).cached_info)
 
 
-@arguments
 def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
     """Delete a bucket with everything in it. Raises BucketNotFound if there is none.
 
@@ -167,25 +167,26 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)
     except StreamNotFound as error:
         raise missing.not_found(stream_name(bucket)) from error
 
 
-@arguments
 def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all buckets and mirrors, page by page as you iterate.
 
     `timeout` bounds the whole call. By default each page has 5 s.
     """
+    kinds.check(JetStream, js=js)
     return bucket_names(js, STREAM_PREFIX, _ALL_BUCKETS, timeout)
 
 
-@arguments
 def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
     """The status of all buckets and mirrors, page by page as you iterate.
 
     `timeout` bounds the whole call. By default each page has 5 s.
     """
+    kinds.check(JetStream, js=js)
     return map(KeyValueStatus, bucket_streams(js, STREAM_PREFIX, SUBJECT_ROOT, timeout))

@@ -7,30 +7,30 @@ import binascii
 import hashlib
 from typing import Final
 
-from jsclient.declared import arguments
+from jsclient import kinds
 from jsclient.errors import BadObjectMeta
 
 DIGEST_PREFIX: Final = "SHA-256="
 
 
-@arguments
 def object_digest(data: bytes | bytearray | memoryview) -> str:
     """The digest of an object with this data, as `ObjectInfo.digest` has it: `SHA-256=` and base64url."""
+    kinds.check(bytes, bytearray, memoryview, data=data)
     return encode_digest(hashlib.sha256(data).digest())
 
 
-@arguments
 def encode_digest(raw: bytes) -> str:
     """The text of a SHA-256 of 32 bytes, as `ObjectInfo.digest` has it."""
+    kinds.check(bytes, raw=raw)
     return DIGEST_PREFIX + base64.urlsafe_b64encode(raw).decode()
 
 
-@arguments
 def decode_digest(text: str, bucket: str = "") -> bytes:
     """The SHA-256 in `SHA-256=<base64url>`. Some clients write it in lower case or without padding.
 
     `bucket`: for the text of the error.
     """
+    kinds.check(str, text=text, bucket=bucket)
     kind, _, value = text.partition("=")
     try:
         raw = base64.urlsafe_b64decode(value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4))

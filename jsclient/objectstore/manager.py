@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from jsclient.declared import arguments
+from jsclient import kinds
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
 from jsclient.jetstream import JetStream
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _ALL_STORES: Final = "$O.*.C.>"
 
 
-@arguments
 def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> ObjectStore:
     """The handle of an existing store. Raises BucketNotFound if there is none.
 
@@ -40,6 +39,8 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
+    kinds.check(bool, fetch_info=fetch_info)
     name = stream_name(bucket)
     if fetch_info:
         try:
@@ -134,7 +135,6 @@ def create_or_update_object_store(
     return ObjectStore(js, config.bucket)
 
 
-@arguments
 def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
     """Delete a store with everything in it. Raises BucketNotFound if there is none.
 
@@ -143,25 +143,26 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)
     except StreamNotFound as error:
         raise missing.not_found(stream_name(bucket)) from error
 
 
-@arguments
 def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all stores and mirrors, page by page as you iterate.
 
     `timeout` bounds the whole call. By default each page has 5 s.
     """
+    kinds.check(JetStream, js=js)
     return bucket_names(js, STREAM_PREFIX, _ALL_STORES, timeout)
 
 
-@arguments
 def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[ObjectStoreStatus]:
     """The status of all stores and mirrors, page by page as you iterate.
 
     `timeout` bounds the whole call. By default each page has 5 s.
     """
+    kinds.check(JetStream, js=js)
     return map(ObjectStoreStatus, bucket_streams(js, STREAM_PREFIX, SUBJECT_ROOT, timeout))

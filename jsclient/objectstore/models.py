@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 import attrs
 import msgspec
 
-from jsclient.declared import check, declared
+from jsclient import kinds
 from jsclient.durations import MAX_SECONDS, seconds_of, to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
 from jsclient.jetstream.api import names
@@ -103,13 +103,12 @@ class ObjectMeta:
     """
 
     name: str
-    description: str | None = None
+    description: str | None = attrs.field(default=None, validator=kinds.field(str, None))
     headers: dict[str, list[str]] | None = attrs.field(default=None, converter=_headers)
-    metadata: Mapping[str, str] | None = None
+    metadata: Mapping[str, str] | None = attrs.field(default=None, validator=kinds.field(kinds.TEXT_MAP, None))
     chunk_size: int = CHUNK_SIZE
 
     def __attrs_post_init__(self) -> None:
-        check(ObjectMeta, {"description": self.description, "metadata": self.metadata})
         for texts in (self.headers or {}).values():
             if not all(isinstance(text, str) for text in texts):
                 raise ConfigError(
@@ -264,6 +263,7 @@ def check_link_target(target: ObjectInfo) -> ObjectLink:
 
 
 def _seconds(value: float | dt.timedelta | None) -> float | None:
+    kinds.check(float, dt.timedelta, None, ttl=value)
     if isinstance(value, dt.timedelta):
         value = to_seconds(to_ns(value))
     if value is not None and not value >= 0:
@@ -273,7 +273,6 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
     return value or None
 
 
-@declared("ObjectStoreConfigDict")
 @attrs.frozen(kw_only=True)
 class ObjectStoreConfig:
     """An object store. Only `bucket` is required.
@@ -300,14 +299,14 @@ class ObjectStoreConfig:
     """
 
     bucket: str
-    description: str | None = None
+    description: str | None = attrs.field(default=None, validator=kinds.field(str, None))
     ttl: float | None = attrs.field(default=None, converter=_seconds)
-    max_bytes: int | None = None
-    storage: StorageWord | None = None
-    replicas: int = 1
-    placement: Placement | None = None
-    compression: bool = False
-    metadata: Mapping[str, str] | None = None
+    max_bytes: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    storage: StorageWord | None = attrs.field(default=None, validator=kinds.field(str, None))
+    replicas: int = attrs.field(default=1, validator=kinds.field(int))
+    placement: Placement | None = attrs.field(default=None, validator=kinds.field(Placement, None))
+    compression: bool = attrs.field(default=False, validator=kinds.field(bool))
+    metadata: Mapping[str, str] | None = attrs.field(default=None, validator=kinds.field(kinds.TEXT_MAP, None))
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket, "object store")

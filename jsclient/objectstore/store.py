@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-from jsclient import checks, handlers
+from jsclient import checks, handlers, kinds
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, check_timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
@@ -142,7 +141,6 @@ class ObjectStore:
         )
         return self._replace(info, deadline)
 
-    @arguments
     def put_file(
         self,
         path: str | os.PathLike[str],
@@ -212,7 +210,6 @@ class ObjectStore:
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    @arguments
     def get(
         self,
         name: str,
@@ -234,13 +231,13 @@ class ObjectStore:
 
         `show_deleted`: a deleted object is empty then, instead of not found.
         """
+        kinds.check(bool, show_deleted=show_deleted)
         stall = resolve(timeout, STALL_TIMEOUT)
         check_range(start, length)
         if start or length is not None:
             return self._get_part(name, start, length, show_deleted, progress, stall)
         return self._get(name, show_deleted, progress, stall, Deadline(stall), Deadline(None))
 
-    @arguments
     def open(self, name: str, *, timeout: Timeout = DEFAULT) -> ObjectFile:
         """The object as a seekable binary file, for zipfile, pandas, pyarrow and others. Links are followed.
 
@@ -320,12 +317,11 @@ class ObjectStore:
         with self._read_all(name, progress, timeout) as reader:
             return reader.readall()
 
-    @arguments
     def get_string(self, name: str, *, encoding: str = "utf-8", timeout: Timeout = DEFAULT) -> str:
         """The complete object as a string, decoded with `encoding`."""
+        kinds.check(str, encoding=encoding)
         return self.get_bytes(name, timeout=timeout).decode(encoding)
 
-    @arguments
     def get_file(
         self,
         name: str,
@@ -351,13 +347,13 @@ class ObjectStore:
                     written.write(chunk)
             return reader.info
 
-    @arguments
     def info(self, name: str, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> ObjectInfo:
         """The information about an object (for a link, about the link itself). Raises ObjectNotFound if it does not
         exist.
 
         `show_deleted=True` also returns the information of a deleted object.
         """
+        kinds.check(bool, show_deleted=show_deleted)
         found = self._metas.read(name, Deadline.of(timeout, READ_TIMEOUT))
         if found is None or (found.deleted and not show_deleted):
             self._not_found(name)
@@ -439,7 +435,6 @@ class ObjectStore:
 
     # --- all objects --------------------------------------------------------------------------------------
 
-    @arguments
     def watch(
         self,
         *,
@@ -475,7 +470,6 @@ class ObjectStore:
     def _watch(self, options: WatchOptions, timeout: float | None, deadline: Deadline) -> ObjectWatcher:
         return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout, deadline)
 
-    @arguments
     def list(self, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> Iterator[ObjectInfo]:
         """All objects, lazily; nothing when there are none. One that is replaced meanwhile may come twice.
 
@@ -484,6 +478,7 @@ class ObjectStore:
 
         `show_deleted`: with those that were deleted.
         """
+        kinds.check(bool, show_deleted=show_deleted)
         return self._list(show_deleted, Patience(timeout, READ_TIMEOUT))
 
     def _list(self, show_deleted: bool, patience: Patience) -> Iterator[ObjectInfo]:
@@ -503,7 +498,6 @@ class ObjectStore:
             return False
         return True
 
-    @arguments
     def status(self, *, repair: bool = False, timeout: Timeout = DEFAULT) -> ObjectStoreStatus:
         """The store's configuration and state. With `repair`, first remove chunks that killed writers left behind.
 
