@@ -31,26 +31,6 @@ def _is_number(value: Any) -> bool:
     return hasattr(type(value), "__float__") and not isinstance(value, bool)
 
 
-def many(kind: Any, words: str) -> Kind:
-    """A list, tuple or set of one type, such as `many(int, "an int")`."""
-    return Kind(
-        f"a sequence of {words}",
-        lambda value: (
-            isinstance(value, (Sequence, AbstractSet))
-            and not isinstance(value, (str, bytes, bytearray, memoryview))
-            and all(_fits(item, kind) for item in value)
-        ),
-    )
-
-
-TEXTS: Final = many(str, "a str")
-TEXT_MAP: Final = Kind(
-    "a mapping of a str to a str",
-    lambda value: (
-        isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
-    ),
-)
-
 _WORDS: Final[dict[Any, str]] = {
     None: "None",
     int: "an int",
@@ -66,6 +46,10 @@ _WORDS: Final[dict[Any, str]] = {
 }
 
 
+_PLAIN: Final = frozenset((None, bool, float, str, bytes))
+"""Types whose own values need no further test."""
+
+
 def check(*kinds: Any, **given: Any) -> None:
     """Raises ConfigError for a value that has none of the types; None is one of them if you name it.
 
@@ -73,18 +57,18 @@ def check(*kinds: Any, **given: Any) -> None:
     """
     for name, value in given.items():
         if not any(_fits(value, kind) for kind in kinds):
-            words = [kind.words if isinstance(kind, Kind) else _word(kind) for kind in kinds]
-            wanted = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-            raise ConfigError(f"{name} must be {wanted}, not {_got(value)}")
+            raise ConfigError(f"{name} must be {_words(kinds)}, not {_got(value)}")
         if Callable in kinds and callable(value):
             handlers.check(value, name)
 
 
 def field(*kinds: Any) -> Callable[[Any, Any, Any], None]:
     """A validator of an attrs field that calls `check`."""
+    usual = {type(None) if kind is None else kind for kind in kinds if kind in _PLAIN}
 
     def validate(instance: Any, attribute: Any, value: Any) -> None:
-        check(*kinds, **{attribute.name: value})
+        if value.__class__ not in usual:  # an object with many fields has to be cheap
+            check(*kinds, **{attribute.name: value})
 
     return validate
 
@@ -99,6 +83,11 @@ def _fits(value: Any, kind: Any) -> bool:
     return kind.fits(value) if isinstance(kind, Kind) else isinstance(value, kind)
 
 
+def _words(kinds: tuple[Any, ...]) -> str:
+    *first, last = [kind.words if isinstance(kind, Kind) else _word(kind) for kind in kinds]
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def _word(kind: Any) -> str:
     return _WORDS.get(kind) or f"a {kind.__name__}"
 
@@ -106,3 +95,24 @@ def _word(kind: Any) -> str:
 def _got(value: Any) -> str:
     large = isinstance(value, int) and not isinstance(value, bool) and not _is_int(value)
     return "an int of more than 64 bits" if large else type(value).__name__
+
+
+def many(*kinds: Any) -> Kind:
+    """A list, tuple or set of values of these types."""
+    return Kind(
+        f"a sequence of {_words(kinds)}",
+        lambda value: (
+            isinstance(value, (Sequence, AbstractSet))
+            and not isinstance(value, (str, bytes, bytearray, memoryview))
+            and all(any(_fits(item, kind) for kind in kinds) for item in value)
+        ),
+    )
+
+
+TEXTS: Final = many(str)
+TEXT_MAP: Final = Kind(
+    "a mapping of a str to a str",
+    lambda value: (
+        isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
+    ),
+)

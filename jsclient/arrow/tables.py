@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import pyarrow as pa
 
-from jsclient import declared
+from jsclient import kinds
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.columns import BatchBuilder
 from jsclient.arrow.documents import DocumentColumns
@@ -85,6 +85,28 @@ class ReadArguments(TypedDict, total=False):
     timeout: float | dt.timedelta | None
 
 
+def _check_kinds(arguments: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a value of another type."""
+    whole, time, table = (int, None), (dt.datetime, None), (pa.Table, Batches, None)
+    types: dict[str, tuple[Any, ...]] = {
+        "start": whole,
+        "end": whole,
+        "start_time": time,
+        "end_time": time,
+        "after": table,
+        "subjects": (str, kinds.TEXTS),
+        "columns": (kinds.TEXTS,),
+        "value_format": (str, None),
+        "schema": (pa.Schema,),
+        "bad_records": (str,),
+        "batch_rows": (int,),
+        "batch_bytes": (int,),
+        "timeout": (float, dt.timedelta, None),
+    }
+    for name in types.keys() & arguments.keys():
+        kinds.check(*types[name], **{name: arguments[name]})
+
+
 def read_table(js: JetStream, stream: str, **arguments: Unpack[ReadArguments]) -> pa.Table:
     """The messages of a range of a stream as one table; see `ReadArguments`.
 
@@ -107,7 +129,7 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
 
     The keyword arguments are the fields of ReadArguments, as for `read_table`.
     """
-    declared.check(ReadArguments, arguments)
+    _check_kinds(arguments)
     seconds = plain_or_none(arguments.get("timeout"))
     check_timeout(seconds)
     filters = arguments.get("subjects") or ()

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import attrs
 
-from jsclient import checks, errors, handlers
+from jsclient import checks, errors, handlers, kinds
 from jsclient.backup import files, restoring, taking
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout, whole
 from jsclient.jetstream import JetStream
 
@@ -37,7 +36,6 @@ class Outcome:
         return self.error is None
 
 
-@arguments
 def backup_account(
     js: JetStream,
     folder: str | os.PathLike[str],
@@ -58,6 +56,10 @@ def backup_account(
     `exclude` names streams to leave out. `consumers` and `check` are the same as for `backup_stream`. `on_stream` is
     called with the Outcome of each.
     """
+    kinds.check(JetStream, js=js)
+    checks.path(folder, "folder")
+    kinds.check(Iterable, include=include, exclude=exclude)
+    kinds.check(bool, consumers=consumers, check=check)
     handlers.check(on_stream, "on_stream")
     timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)
@@ -80,7 +82,6 @@ def backup_account(
     return outcomes
 
 
-@arguments
 def restore_account(
     js: JetStream,
     folder: str | os.PathLike[str],
@@ -98,6 +99,8 @@ def restore_account(
 
     `include` restores only these streams, `exclude` all but these. `on_stream` is called with the Outcome of each.
     """
+    kinds.check(JetStream, js=js)
+    kinds.check(Iterable, include=include, exclude=exclude)
     handlers.check(on_stream, "on_stream")
     timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)

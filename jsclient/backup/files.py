@@ -20,7 +20,6 @@ import msgspec
 
 from jsclient import checks
 from jsclient.backup.errors import BackupCorrupt, BackupError
-from jsclient.declared import arguments
 from jsclient.first_use import prepared
 from jsclient.jetstream.api import names
 from jsclient.protocol.errors import BAD_JSON
@@ -106,7 +105,6 @@ class Backup:
             return "archive" if ARCHIVE in file.read(HEAD) else "tar"
 
 
-@arguments
 def load(folder: str | os.PathLike[str]) -> Backup:
     """The backup in a folder. Raises BackupError if there is none, BackupCorrupt if its files are not valid."""
     path = checks.path(folder, "folder")
@@ -129,7 +127,6 @@ def load(folder: str | os.PathLike[str]) -> Backup:
     return Backup(path, config, state, manifest)
 
 
-@arguments
 def verify(folder: str | os.PathLike[str]) -> Backup:
     """Read the data and compare its size and SHA-256 with the manifest. Returns the backup.
 

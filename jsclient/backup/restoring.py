@@ -15,7 +15,6 @@ from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup
 from jsclient.backup.sending import STEP_TIMEOUT, upload
 from jsclient.backup.taking import Progress
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import model_base, names
@@ -29,7 +28,6 @@ FINISH_TIMEOUT: Final = 600.0
 """Seconds for the server to build the stream after the last chunk."""
 
 
-@arguments
 def restore_stream(
     js: JetStream,
     folder: str | os.PathLike[str],

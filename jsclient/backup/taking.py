@@ -15,7 +15,6 @@ from jsclient import errors, handlers
 from jsclient.backup import files, sources
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, whole
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import model_base, names
@@ -39,7 +38,6 @@ def state_of(answer: dict[str, Any]) -> StreamState:
     return model_base.from_wire(copy.deepcopy(answer.get("state")), StreamState)  # which takes it apart
 
 
-@arguments
 def backup_stream(
     js: JetStream,
     stream: str,

@@ -12,7 +12,6 @@ from typing import Any
 from jsclient import errors, handlers
 from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
-from jsclient.declared import arguments
 from jsclient.durations import Timeout, plain, resolve
 from jsclient.keyvalue import KeyValue
 from jsclient.threads import Thread, start_all
@@ -48,7 +47,6 @@ class Election:
             TimeoutError, unless its description names what it returns.
     """
 
-    @arguments
     def __init__(
         self,
         kv: KeyValue,

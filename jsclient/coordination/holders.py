@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
+from jsclient import kinds
 from jsclient.coordination.lease import MARKER_TTL
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.keyvalue import KeyValue
 from jsclient.protocol.errors import BAD_JSON
@@ -42,7 +42,6 @@ class Holder:
     since: dt.datetime | None = None
 
 
-@arguments
 def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
     """All leases that are held at this moment, by key. The whole call has 5 s by default.
 
@@ -51,6 +50,7 @@ def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(KeyValue, kv=kv)
     deadline = Deadline.of(timeout, LOOK_TIMEOUT)
     left = deadline.remaining()
     with kv.watch(ignore_deletes=True, timeout=None if left is None else max(left, 0.001)) as watcher:
@@ -68,7 +68,6 @@ def _holder(entry: KeyValueEntry) -> Holder:
         return Holder(entry.key, entry.revision, entry.created)
 
 
-@arguments
 def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
     """Take a lease away: another candidate can get it immediately.
 
@@ -81,6 +80,8 @@ def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(KeyValue, kv=kv)
+    kinds.check(Holder, holder=holder)
     timeout = whole(timeout)
     per_key = kv.status(timeout=timeout).limit_marker_ttl is not None
     kv.purge(holder.key, revision=holder.revision, ttl=MARKER_TTL if per_key else None, timeout=timeout)

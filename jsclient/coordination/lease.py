@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
-from jsclient import errors, handlers, keyvalue, nuid
-from jsclient.declared import arguments
+from jsclient import errors, handlers, keyvalue, kinds, nuid
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, plain_or_none
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
@@ -55,7 +54,6 @@ class LeaseLost(errors.JetStreamError):
     advice = "Stop working on what it protects, and acquire it again."
 
 
-@arguments
 def lease_bucket(
     js: JetStream,
     bucket: str = "leases",
@@ -76,6 +74,8 @@ def lease_bucket(
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
+    kinds.check(float, dt.timedelta, None, ttl=ttl)
     modern = js.nc.server_info.at_least(2, 11)
     ttl = plain_or_none(ttl)
     if not modern and (ttl is None or ttl < SHORTEST_OLD):

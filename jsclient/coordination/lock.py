@@ -10,9 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from jsclient import checks, errors, handlers
+from jsclient import checks, errors, handlers, kinds
 from jsclient.coordination.lease import Lease, Terms, terms_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve, whole
 from jsclient.keyvalue import KeyValue
 from jsclient.keyvalue.keys import check_key
@@ -51,10 +50,11 @@ class Semaphore:
             TimeoutError, unless its description names what it returns.
     """
 
-    @arguments
     def __init__(
         self, kv: KeyValue, name: str, seats: int, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
     ) -> None:
+        kinds.check(KeyValue, kv=kv)
+        kinds.check(float, dt.timedelta, ttl=ttl)
         checks.threads(seats, "seats")
         check_key(name, 200)
         self.name = name
@@ -160,7 +160,6 @@ class Lock(Semaphore):
             TimeoutError, unless its description names what it returns.
     """
 
-    @arguments
     def __init__(
         self, kv: KeyValue, name: str, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
     ) -> None:
@@ -168,7 +167,6 @@ class Lock(Semaphore):
         self.keys: list[str] = [name]
 
 
-@arguments
 def once_per(kv: KeyValue, name: str, interval: float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> int | None:
     """The fencing token if this caller is the first in the current interval of `interval` seconds, else None.
 
@@ -181,6 +179,9 @@ def once_per(kv: KeyValue, name: str, interval: float | dt.timedelta, *, timeout
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(KeyValue, kv=kv)
+    kinds.check(str, name=name)
+    kinds.check(float, dt.timedelta, interval=interval)
     interval = plain(interval)
     if not interval >= 1:
         raise errors.ConfigError(f"the interval must be 1 s or more, not {interval!r}")

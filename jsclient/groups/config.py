@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import attrs
 import msgspec
 
-from jsclient.declared import arguments
+from jsclient import kinds
 from jsclient.errors import ConfigError, InvalidName
 
 ELASTIC_BUCKET: Final = "elastic-consumer-groups"
@@ -76,9 +76,10 @@ class Filter:
         return f"{{{{Partition({which})}}}}.{'.'.join(tokens)}"
 
 
-@arguments
 def partition_of(tokens: Iterable[str], partitions: int) -> int:
     """The partition into which the server puts a subject: FNV-1a of the chosen tokens, without anything between."""
+    kinds.check(Iterable, tokens=tokens)
+    kinds.check(int, partitions=partitions)
     value = 2166136261
     for byte in "".join(tokens).encode():
         value = (value ^ byte) * 16777619 & 0xFFFFFFFF
@@ -262,12 +263,14 @@ def static(
     return group.with_members(members)
 
 
-@arguments
 def balanced(current: Mapping[str, Iterable[int]], members: Iterable[str], partitions: int) -> dict[str, list[int]]:
     """Spread the partitions evenly over the members and move as few of them as possible.
 
     Members beyond the number of partitions get none and are left out. Without members: {}.
     """
+    kinds.check(Mapping, current=current)
+    kinds.check(Iterable, members=members)
+    kinds.check(int, partitions=partitions)
     names = sorted(set(members), key=lambda name: (name not in current, name))[:partitions]
     if not names:
         return {}

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
-from jsclient import errors, keyvalue
+from jsclient import errors, keyvalue, kinds
 from jsclient.codecs import OnBad
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.groups import config
 from jsclient.groups.config import Filter, Group
@@ -26,6 +25,15 @@ T = TypeVar("T")
 SINCE: Final = (2, 11)
 ATTEMPTS: Final = 10
 """Tries to change a configuration that others change at the same time."""
+
+_PARTITIONS: Final = kinds.many(int)
+_MAPPINGS: Final = kinds.Kind(
+    "a mapping of members to sequences of an int",
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(member, str) and _PARTITIONS.fits(numbers) for member, numbers in value.items())
+    ),
+)
 
 
 class GroupExists(errors.JetStreamError):
@@ -93,8 +101,10 @@ class PartitionedGroup(Generic[G]):
             DecodeFailed. `Consumer.typed` describes the others.
     """
 
-    @arguments
     def __init__(self, js: JetStream, stream: str, name: str, *, elastic: bool) -> None:
+        kinds.check(JetStream, js=js)
+        kinds.check(str, name=name)
+        kinds.check(bool, elastic=elastic)
         self.js = js
         self.stream: str = names.check_stream(stream)
         self.name: str = config.check_name(name, "group")
@@ -104,7 +114,6 @@ class PartitionedGroup(Generic[G]):
         """For layers."""
         self._values: Values[Any] | None = None
 
-    @arguments
     def typed(
         self, type: type[T], *, on_bad: OnBad = "raise", dead_letter: str | None = None
     ) -> PartitionedGroup[TypedGroupMessage[T]]:
@@ -120,9 +129,9 @@ class PartitionedGroup(Generic[G]):
         """The stream from which members receive messages."""
         return f"{self.stream}-{self.name}" if self.elastic else self.stream
 
-    @arguments
     def consumer_of(self, member: str) -> str:
         """The name of the member's consumer."""
+        kinds.check(str, member=member)
         return member if self.elastic else f"{self.name}-{member}"
 
     # --- looking ----------------------------------------------------------------------------------------
@@ -171,9 +180,9 @@ class PartitionedGroup(Generic[G]):
         """Remove members from the group. They first finish their running work."""
         return self._change(lambda group: group.with_members(set(group.members) - set(members)), timeout)
 
-    @arguments
     def set_mappings(self, mappings: Mapping[str, Sequence[int]], *, timeout: Timeout = DEFAULT) -> Group:
         """Assign the partitions one by one. With an empty mapping no member has any."""
+        kinds.check(_MAPPINGS, mappings=mappings)
         return self._change(lambda group: group.with_mappings(mappings), timeout)
 
     def _change(self, change: Callable[[Group], Group], timeout: Timeout) -> Group:
@@ -238,7 +247,6 @@ def require(js: JetStream, timeout: Timeout = DEFAULT) -> None:
         )
 
 
-@arguments
 def create_elastic(
     js: JetStream,
     stream: str,
@@ -262,6 +270,9 @@ def create_elastic(
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
+    kinds.check(int, partitions=partitions)
+    kinds.check(Iterable, filters=filters)
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=True)
     given = tuple(filters)
@@ -288,7 +299,6 @@ def create_elastic(
     return group
 
 
-@arguments
 def create_static(
     js: JetStream,
     stream: str,
@@ -309,6 +319,11 @@ def create_static(
     them. By default it has all. Give either `members` (the partitions are dealt out to them) or `mappings` (member ->
     its partitions). `timeout` is in seconds for the whole call, by default 5.
     """
+    kinds.check(JetStream, js=js)
+    kinds.check(int, partitions=partitions)
+    kinds.check(kinds.TEXTS, filters=filters)
+    kinds.check(Iterable, members=members)
+    kinds.check(_MAPPINGS, None, mappings=mappings)
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=False)
     wanted = config.static(partitions, filters, members, mappings or {})
@@ -317,7 +332,6 @@ def create_static(
     return group
 
 
-@arguments
 def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PartitionedGroup:
     """The group of this name, elastic or static. Raises GroupNotFound if there is none.
 
@@ -326,6 +340,7 @@ def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFA
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
     deadline = Deadline.of(timeout, js.api.timeout)
     for kind in (True, False):
         group = PartitionedGroup(js, stream, name, elastic=kind)
@@ -337,7 +352,6 @@ def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFA
     raise GroupNotFound(f"stream {stream!r} has no group {name!r}")
 
 
-@arguments
 def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[PartitionedGroup]:
     """All groups of a stream, elastic ones first.
 
@@ -346,7 +360,13 @@ def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> It
             does not wait. A negative number raises ConfigError. At the end of the time the call raises a
             TimeoutError, unless its description names what it returns.
     """
+    kinds.check(JetStream, js=js)
     deadline = Deadline.of(timeout, js.api.timeout)
+    names.check_stream(stream)
+    return _group_names(js, stream, deadline)
+
+
+def _group_names(js: JetStream, stream: str, deadline: Deadline) -> Iterator[PartitionedGroup]:
     for kind in (True, False):
         kv = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if kind else config.STATIC_BUCKET)
         try:

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from jsclient.declared import declared
+from jsclient import kinds
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
 from jsclient.groups.config import check_name
@@ -42,7 +42,6 @@ class GroupPoolDict(HandlingDict, total=False):
     hand_over_timeout: float | dt.timedelta | None
 
 
-@declared("GroupPoolDict")
 @attrs.frozen(kw_only=True)
 class MemberOptions:
     """Keyword arguments of GroupPool in addition to the options of a pool.
@@ -61,12 +60,12 @@ class MemberOptions:
             run, with an event "order lost". None waits until they have ended.
     """
 
-    member: str | None = None
-    lease: float = attrs.field(default=LEASE, converter=plain)
-    settle: float = attrs.field(default=SETTLE, converter=plain)
-    ack_wait: float = attrs.field(default=ACK_WAIT, converter=plain)
-    max_ack_pending: int = 0
-    priority_timeout: float = attrs.field(default=PRIORITY_TIMEOUT, converter=plain)
+    member: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    lease: float = attrs.field(default=LEASE, converter=plain, validator=kinds.field(float))
+    settle: float = attrs.field(default=SETTLE, converter=plain, validator=kinds.field(float))
+    ack_wait: float = attrs.field(default=ACK_WAIT, converter=plain, validator=kinds.field(float))
+    max_ack_pending: int = attrs.field(default=0, validator=kinds.field(int))
+    priority_timeout: float = attrs.field(default=PRIORITY_TIMEOUT, converter=plain, validator=kinds.field(float))
     hand_over_timeout: float | None = attrs.field(default=None, converter=plain_or_none)
 
     def __attrs_post_init__(self) -> None:

@@ -20,7 +20,7 @@ MAX_HISTORY: Final = 64
 DUPLICATE_WINDOW: Final = 120.0  # seconds; the server's default, and its upper limit for a bucket
 
 _TTL: Final = "a time to live (ttl, limit_marker_ttl)"
-_SOURCES: Final = kinds.many(StreamSource, "a StreamSource")
+_SOURCES: Final = kinds.many(StreamSource)
 
 
 def _seconds(value: float | dt.timedelta | None) -> float | None:
@@ -70,7 +70,7 @@ class KeyValueConfig:
         metadata: Keys and values for people and tools (server 2.10).
     """
 
-    bucket: str
+    bucket: str = attrs.field(validator=kinds.field(str))
     description: str | None = attrs.field(default=None, validator=kinds.field(str, None))
     max_value_size: int | None = attrs.field(default=None, validator=kinds.field(int, None))
     history: int = attrs.field(default=1, validator=kinds.field(int))

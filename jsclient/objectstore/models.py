@@ -298,7 +298,7 @@ class ObjectStoreConfig:
         metadata: Keys and values for people and tools (server 2.10).
     """
 
-    bucket: str
+    bucket: str = attrs.field(validator=kinds.field(str))
     description: str | None = attrs.field(default=None, validator=kinds.field(str, None))
     ttl: float | None = attrs.field(default=None, converter=_seconds)
     max_bytes: int | None = attrs.field(default=None, validator=kinds.field(int, None))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from jsclient import codecs
+from jsclient import codecs, kinds
 from jsclient.cancel import Cancel
 from jsclient.codecs import Codec
 from jsclient.connection import Connection
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.message import HeadersLike
 from jsclient.services.request import check_response
@@ -16,7 +15,6 @@ from jsclient.services.request import check_response
 T = TypeVar("T")
 
 
-@arguments
 def call(
     nc: Connection,
     subject: str,
@@ -36,6 +34,8 @@ def call(
     `codec` writes the request and reads the answer (JSON by default). `headers` go with the request. `timeout` is in
     seconds, for the whole call. `cancel` is a token that ends the wait.
     """
+    kinds.check(Connection, nc=nc)
+    codecs.decoder(codec, decode)  # a wrong type raises before anything is sent
     payload = codecs.payload_of(codec, value)
     reply = check_response(nc.request(subject, payload, headers=headers, timeout=timeout, cancel=cancel))
     return codecs.decode(codec, reply.data, decode, subject=subject)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jsclient import codecs
+from jsclient import codecs, kinds
 from jsclient.codecs import Codec
-from jsclient.declared import declared
 from jsclient.errors import ConfigError, InvalidName
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ _SEMVER = re.compile(
 )
 
 
-@declared()
 @attrs.frozen(kw_only=True)
 class ServiceConfig:
     """The configuration of a service. `queue_group` None means "q". "" means none: every instance gets every request.
@@ -53,14 +51,16 @@ class ServiceConfig:
         codec: The codec with which endpoints with `decode=` read requests and write answers.
     """
 
-    name: str
-    version: str
-    description: str = ""
-    metadata: Mapping[str, str] = attrs.field(factory=dict)
-    queue_group: str | None = None
-    stats_handler: StatsHandler | None = None
-    on_error: Callable[[Endpoint, BaseException], object] | None = None
-    on_stop: Callable[[Service], object] | None = None
+    name: str = attrs.field(validator=kinds.field(str))
+    version: str = attrs.field(validator=kinds.field(str))
+    description: str = attrs.field(default="", validator=kinds.field(str))
+    metadata: Mapping[str, str] = attrs.field(factory=dict, validator=kinds.field(kinds.TEXT_MAP))
+    queue_group: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    stats_handler: StatsHandler | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    on_error: Callable[[Endpoint, BaseException], object] | None = attrs.field(
+        default=None, validator=kinds.field(Callable, None)
+    )
+    on_stop: Callable[[Service], object] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
     codec: Codec = codecs.JSON
 
     def __attrs_post_init__(self) -> None:

@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from jsclient import kinds
 from jsclient.connection import Connection
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout, plain, resolve
 from jsclient.errors import NoResponders
 from jsclient.first_use import prepared
@@ -25,7 +25,6 @@ T = TypeVar("T", bound=ServicePing)
 log: logging.Logger = logging.getLogger("jsclient.services")
 
 
-@arguments
 def ping(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServicePing]:
@@ -34,10 +33,9 @@ def ping(
     `name` limits it to the instances of one service, `id` to one of them (by default all). It ends after `timeout`
     seconds in all, or `stall` seconds (0.3) after the last answer.
     """
-    return _ask(nc, "PING", ServicePing, name, id, timeout, plain(stall))
+    return _ask(nc, "PING", ServicePing, name, id, timeout, stall)
 
 
-@arguments
 def info(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceInfo]:
@@ -45,10 +43,9 @@ def info(
 
     The options are the same as for `ping`.
     """
-    return _ask(nc, "INFO", ServiceInfo, name, id, timeout, plain(stall))
+    return _ask(nc, "INFO", ServiceInfo, name, id, timeout, stall)
 
 
-@arguments
 def stats(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceStats]:
@@ -56,12 +53,17 @@ def stats(
 
     The options are the same as for `ping`.
     """
-    return _ask(nc, "STATS", ServiceStats, name, id, timeout, plain(stall))
+    return _ask(nc, "STATS", ServiceStats, name, id, timeout, stall)
 
 
-def _ask(nc: Connection, verb: str, kind: type[T], name: str, id: str, timeout: Timeout, stall: float) -> Iterator[T]:
+def _ask(
+    nc: Connection, verb: str, kind: type[T], name: str, id: str, timeout: Timeout, stall: float | dt.timedelta
+) -> Iterator[T]:
+    kinds.check(Connection, nc=nc)
+    kinds.check(str, name=name, id=id)
+    kinds.check(float, dt.timedelta, stall=stall)
     subject = control_subject(verb, name, id)
-    return _answers(nc, subject, kind, resolve(timeout, DISCOVERY_TIMEOUT), stall, only_one=bool(id))
+    return _answers(nc, subject, kind, resolve(timeout, DISCOVERY_TIMEOUT), plain(stall), only_one=bool(id))
 
 
 def _answers(

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from jsclient import checks
-from jsclient.declared import arguments
 from jsclient.errors import InvalidName
 
 API_PREFIX: Final = "$SRV"
@@ -115,7 +114,6 @@ class ServiceStats(ServicePing, kw_only=True):
     type: str = STATS_TYPE
 
 
-@arguments
 def control_subject(verb: str, name: str = "", id: str = "") -> str:
     """The request subject of all services, of one service, or of one instance.
 

@@ -8,10 +8,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from jsclient import codecs, handlers
+from jsclient import codecs, handlers, kinds
 from jsclient.codecs import Codec
 from jsclient.connection import Connection
-from jsclient.declared import arguments
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.message import Payload
 from jsclient.protocol import Headers, Msg
@@ -206,10 +205,10 @@ def text_of(error: BaseException) -> str:
     return shortened(text)
 
 
-@arguments
 def check_response(message: Msg) -> Msg:
     """The answer of a service. Raises ServiceError if it is an error response (ADR-32 headers), or has broken headers:
     then it is not known whether it is one."""
+    kinds.check(Msg, message=message)
     try:
         headers = message.headers
     except MalformedHeaders as error:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
-from jsclient import checks, declared, handlers, waiting
+from jsclient import checks, handlers, kinds, waiting
 from jsclient.connection import Connection, engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, InvalidName, NatsConnectionError, SubscriptionClosed, TimedOut
 from jsclient.nuid import next_nuid
@@ -65,7 +64,6 @@ class Group:
         **options: Unpack[EndpointDict],
     ) -> Endpoint: ...
 
-    @arguments
     def add_endpoint(
         self,
         name: str,
@@ -92,8 +90,10 @@ class Group:
         Raises PermissionViolation if the server rejects the subscription within `timeout` seconds (5 by default).
         """
         handlers.required(handler, "the handler")
-        given = {"subject": subject, "queue_group": queue_group, "metadata": metadata, "workers": workers}
-        declared.check(EndpointDict, given | {"pending_messages": pending_messages, "pending_bytes": pending_bytes})
+        kinds.check(str, name=name)
+        kinds.check(str, None, subject=subject, queue_group=queue_group)
+        kinds.check(kinds.TEXT_MAP, None, metadata=metadata)
+        kinds.check(int, workers=workers, pending_messages=pending_messages, pending_bytes=pending_bytes)
         own = subject if subject is not None else name
         full = f"{self._prefix}.{own}" if self._prefix else own
         group = queue_group if queue_group is not None else self._queue_group
@@ -111,13 +111,14 @@ class Group:
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)
         return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 
-    @arguments
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
         """A group below this one: its prefix is appended with a dot.
 
         `queue_group` applies to its endpoints. None (the default) inherits the queue group of this group; "" means
         none.
         """
+        kinds.check(str, name=name)
+        kinds.check(str, None, queue_group=queue_group)
         prefix = ".".join(part for part in (self._prefix, name) if part)
         if prefix and (not SUBJECT.fullmatch(prefix) or prefix.endswith(">")):
             raise InvalidName(f"group {prefix!r} must have no spaces and no '>'")
@@ -285,19 +286,18 @@ class Service(Group):
             raise self.error
         return True
 
-    @arguments
     def stop(self, timeout: Timeout = DEFAULT) -> None:
         """Accept no new requests, finish waiting and running ones (30 s by default), then stop answering verbs.
 
         May be called from any thread and more than once. Only the first call does the work.
         """
+        deadline = Deadline.of(timeout, STOP_TIMEOUT)
         with self._lock:
             first = not self._stopping
             self._stopping = True
             endpoints = list(self._endpoints)
         if not first:
             return
-        deadline = Deadline.of(timeout, STOP_TIMEOUT)
         try:
             for endpoint in endpoints:
                 endpoint._stop(deadline)
@@ -353,13 +353,15 @@ class Service(Group):
         return f"<Service {self.config.name} {self.config.version} {self.id}>"
 
 
-@arguments
 def add_service(nc: Connection, config: ServiceConfig, *, timeout: Timeout = DEFAULT) -> Service:
     """Start a service. It answers PING, INFO and STATS immediately, and serves the endpoints that `add_endpoint` adds.
 
     Waits up to `timeout` seconds (5 by default) until the server has its subscriptions. Otherwise it raises
     FlushTimeout, and there is no service.
     """
+    kinds.check(Connection, nc=nc)
+    kinds.check(ServiceConfig, config=config)
+    resolve(timeout, None)  # a wrong value raises before anything is subscribed
     service = Service(nc, config)
     service._start(timeout)
     return service

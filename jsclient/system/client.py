@@ -7,15 +7,14 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jsclient import declared, errors
+from jsclient import errors, kinds
 from jsclient.connection import Connection
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
 from jsclient.jetstream.api import model_base, names
 from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, servers_known_to, sort_answer
 from jsclient.system.models import Connections, Health, JetStreamState
 from jsclient.system.models_server import ServerStats, Variables
-from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
+from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,8 +83,9 @@ class SystemClient:
         jetstream: see `JetStreamUseDict`.
     """
 
-    @arguments
     def __init__(self, nc: Connection, *, timeout: float | dt.timedelta | None = SYSTEM_TIMEOUT) -> None:
+        kinds.check(Connection, nc=nc)
+        kinds.check(float, dt.timedelta, None, timeout=timeout)
         self.nc = nc
         self.timeout: float | None = plain_or_none(timeout)
 
@@ -123,7 +123,6 @@ class SystemClient:
             except errors.BadResponse as error:
                 log.warning("%s", errors.brief(error))
 
-    @arguments
     def ask(
         self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[AskDict]
     ) -> Gathered[dict[str, Any]]:
@@ -135,7 +134,8 @@ class SystemClient:
 
     def _ask(self, endpoint: str, kind: Any, server: str, timeout: Timeout, options: Any) -> Gathered[Any]:
         names.check_name(endpoint, "endpoint")
-        declared.check(AskDict, options)
+        kinds.check(str, server=server)
+        check_options(options)
         deadline = Deadline.of(timeout, self.timeout)
         roster = self._servers(deadline)
         body = model_base.encode(options or None)
@@ -183,19 +183,16 @@ class SystemClient:
             else f"there is no server {server!r} (known: {known})"
         )
 
-    @arguments
     def variables(self, *, server: str = "", timeout: Timeout = DEFAULT) -> Gathered[Variables]:
         """VARZ: version, limits, rates, uptime of each server."""
         return self._ask("VARZ", Variables, server, timeout, {})
 
-    @arguments
     def connections(
         self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[ConnectionsDict]
     ) -> Gathered[Connections]:
         """CONNZ: client connections, up to `limit` (1,024) per server. `acc` and `user` need `auth=True`."""
         return self._ask("CONNZ", Connections, server, timeout, options)
 
-    @arguments
     def jetstream(
         self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[JetStreamUseDict]
     ) -> Gathered[JetStreamState]:
@@ -205,7 +202,6 @@ class SystemClient:
         """
         return self._ask("JSZ", JetStreamState, server, timeout, options)
 
-    @arguments
     def health(
         self, *, account: str = "", stream: str = "", consumer: str = "", server: str = "", timeout: Timeout = DEFAULT
     ) -> Gathered[Health]:
@@ -214,6 +210,7 @@ class SystemClient:
         A server before 2.10 ignores account, stream and consumer, and answers "ok" even if the stream does not exist.
         If you give one of these options, such a server becomes an error with code 501, "unknown".
         """
+        kinds.check(str, account=account, stream=stream, consumer=consumer)
         if (stream or consumer) and not account:
             raise errors.ConfigError("name the account of the stream: health(account=..., stream=...)")
         options: Any = {
@@ -246,22 +243,22 @@ class SystemClient:
 
     # --- doing --------------------------------------------------------------------------------------------
 
-    @arguments
     def kick(self, cid: int, server: str, *, timeout: Timeout = DEFAULT) -> None:
         """Cut a client off (server 2.10). A well-behaved one connects again. ServerError: there is none."""
+        kinds.check(int, cid=cid)
         self._order(server, "KICK", {"cid": cid}, timeout)
 
-    @arguments
     def ask_to_move(self, cid: int, server: str, *, timeout: Timeout = DEFAULT) -> None:
         """Tell one client that its server is in lame duck mode (server 2.10): it moves if there is another server."""
+        kinds.check(int, cid=cid)
         self._order(server, "LDM", {"cid": cid}, timeout)
 
-    @arguments
     def reload(self, server: str, *, timeout: Timeout = DEFAULT) -> None:
         """Make a server read its configuration again (server 2.10)."""
         self._order(server, "RELOAD", {}, timeout)
 
     def _order(self, server: str, verb: str, body: dict[str, Any], timeout: Timeout) -> None:
+        kinds.check(str, server=server)
         deadline = Deadline.of(timeout, self.timeout)
         target = self._find(self._servers(deadline), server)
         payload = model_base.encode(body or None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypedDict
+
+from jsclient import kinds
 
 ConnectionOrder = Literal[
     "cid",
@@ -141,3 +144,21 @@ class AskDict(ConnectionsDict, JetStreamUseDict, total=False):
     all: bool
     threshold: int
     group: str
+
+
+_KINDS: Final[dict[str, Any]] = {
+    "tags": kinds.TEXTS,
+    **dict.fromkeys(("offset", "limit", "cid", "state", "threshold"), int),
+    **dict.fromkeys(("exact_match", "auth", "subscriptions", "subscriptions_detail", "accounts", "streams"), bool),
+    **dict.fromkeys(("consumer", "direct_consumer", "config", "leader_only", "stream_leader_only", "raft"), bool),
+    **dict.fromkeys(("details", "include_unused", "all"), bool),
+    **dict.fromkeys(("server_name", "cluster", "host", "domain", "sort", "mqtt_client", "user", "acc"), str),
+    **dict.fromkeys(("filter_subject", "account", "test", "name", "account_name", "group"), str),
+}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a value of another type. Options of newer servers pass unchecked."""
+    for name, value in options.items():
+        if name in _KINDS:
+            kinds.check(_KINDS[name], **{name: value})

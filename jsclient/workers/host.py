@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jsclient import errors, waiting
+from jsclient import errors, kinds, waiting
 from jsclient._connection import Drainable, wait_for
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
 from jsclient.jetstream import Consumer
@@ -178,7 +177,6 @@ class Pool:
             raise self._core.error
         return True
 
-    @arguments
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
         """Start no more handlers, return unstarted messages to the server, and wait (25 s by default) for running
         handlers.
@@ -191,15 +189,17 @@ class Pool:
         returns. In a forked child it raises ForkedConnection, because the child cannot find out how the parent's
         handlers ended.
         """
+        kinds.check(bool, wait=wait)
+        resolve(timeout, None)  # a wrong value raises while the pool still runs
         return self._core.stop(timeout, wait)
 
-    @arguments
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
         """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop. Call it in the main thread.
 
         While it stops, further signals change nothing. The third SIGINT raises KeyboardInterrupt. Raises the error that
         ended the pool, as `wait` does, unless the application ended it.
         """
+        resolve(timeout, None)  # a wrong value raises before the wait for a signal
         with StopSignals() as signals:
             signals.wait(self._core.ended)
             report = self.stop(timeout)

@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import attrs
 import msgspec
 
-from jsclient import checks, declared, errors, handlers
+from jsclient import checks, errors, handlers, kinds
 from jsclient.connection import engine_of
-from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.jetstream import JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream import dead_letters as origins
@@ -166,8 +165,8 @@ class DeadLetters:
         purge, export: see `LettersDict`.
     """
 
-    @arguments
     def __init__(self, js: JetStream, stream: str = "DEAD", subject: str = ALL) -> None:
+        kinds.check(JetStream, js=js)
         checks.filter_subject(subject, "subject")
         self._js = js
         self.stream_name = stream
@@ -191,8 +190,9 @@ class DeadLetters:
         `stream` and `consumer` select their origin. `reason` is a regular expression that must match in the reason.
         `since` selects letters that died at that time or later. `limit` is the most letters.
         """
-        given = {"stream": stream, "consumer": consumer, "reason": reason, "since": since, "limit": limit}
-        declared.check(LettersDict, given)
+        kinds.check(str, None, stream=stream, consumer=consumer, reason=reason)
+        kinds.check(dt.datetime, None, since=since)
+        kinds.check(int, None, limit=limit)
         if limit is not None and limit < 0:
             raise errors.ConfigError(f"limit must be 0 or more, or None for all, got {limit}")
         try:
@@ -244,7 +244,6 @@ class DeadLetters:
 
     # --- doing ----------------------------------------------------------------------------------------------
 
-    @arguments
     def replay(self, letter: Letter | int, *, to: str | None = None, timeout: Timeout = DEFAULT) -> PubAck:
         """Publish a letter again, to its original subject or `to`, and remove it when that is stored.
 
@@ -253,6 +252,8 @@ class DeadLetters:
         `publish`, and PublishUnknown if the target knows the id but has removed the message. The letter then stays
         stored.
         """
+        kinds.check(Letter, int, letter=letter)
+        kinds.check(str, None, to=to)
         timeout = whole(timeout)
         letter = self.get(letter, timeout=timeout) if isinstance(letter, int) else letter
         if letter.lost and to is None:
@@ -289,7 +290,6 @@ class DeadLetters:
             "replay it after the duplicate window of that stream."
         ) from cause
 
-    @arguments
     def replay_all(
         self,
         *,
@@ -308,6 +308,8 @@ class DeadLetters:
 
         `to` is a subject to use instead of the original one. `limit` is the most letters; by default (None) all.
         """
+        kinds.check(str, None, to=to)
+        kinds.check(float, None, rate=rate)
         deadline = whole(timeout)
         handlers.check(on_letter, "on_letter")
         if rate is not None and not rate > 0:
@@ -346,9 +348,9 @@ class DeadLetters:
             seconds -= 0.5
             engine_of(self._js.nc).check_usable()
 
-    @arguments
     def delete(self, letter: Letter | int, *, timeout: Timeout = DEFAULT) -> None:
         """Remove a letter for good. One that is gone already is fine."""
+        kinds.check(Letter, int, letter=letter)
         try:
             self._stream.delete_msg(letter if isinstance(letter, int) else letter.seq, timeout=timeout)
         except errors.MessageNotFound:
@@ -363,11 +365,9 @@ class DeadLetters:
             removed += 1
         return removed
 
-    @arguments
     def export(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> Iterator[bytes]:
         """JSON lines of the letters that fit, payloads in base64."""
-        for letter in self.list(timeout=timeout, **filters):
-            yield _json(letter.to_dict()) + b"\n"
+        return (_json(letter.to_dict()) + b"\n" for letter in self.list(timeout=timeout, **filters))
 
 
 def _json(plain: dict[str, Any]) -> bytes:

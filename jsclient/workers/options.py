@@ -9,8 +9,7 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
-from jsclient import checks
-from jsclient.declared import declared
+from jsclient import checks, kinds
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
 
@@ -46,14 +45,15 @@ REASONS_KEPT: Final = 10_000
 
 
 def _delays(value: Sequence[float | dt.timedelta] | None) -> tuple[float, ...] | None:
+    kinds.check(kinds.many(float, dt.timedelta), None, backoff=value)
     return None if value is None else tuple(map(plain, value))
 
 
 def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] | None:
+    kinds.check(list, tuple, None, batch=value)
     return None if value is None else (value[0], plain(value[1]))
 
 
-@declared("PoolOptionsDict")
 @attrs.frozen(kw_only=True)
 class PoolOptions:
     """The keyword arguments of WorkerPool, and what each does.
@@ -91,25 +91,25 @@ class PoolOptions:
         later_from: Seconds of delay from which on they wait in this way.
     """
 
-    threads: int = THREADS
-    key: Callable[[Any], Any] | None = None
-    attempts: int | None = None
-    retries: int | None = None
-    dead_letter: str | None = None
+    threads: int = attrs.field(default=THREADS, validator=kinds.field(int))
+    key: Callable[[Any], Any] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    attempts: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    retries: int | None = attrs.field(default=None, validator=kinds.field(int, None))
+    dead_letter: str | None = attrs.field(default=None, validator=kinds.field(str, None))
     backoff: tuple[float, ...] | None = attrs.field(default=None, converter=_delays)
-    jitter: float = 0.0
-    confirm: bool = False
-    manual: bool = False
-    in_progress: bool = True
-    progress_limit: float = attrs.field(default=PROGRESS_LIMIT, converter=plain)
+    jitter: float = attrs.field(default=0.0, validator=kinds.field(float))
+    confirm: bool = attrs.field(default=False, validator=kinds.field(bool))
+    manual: bool = attrs.field(default=False, validator=kinds.field(bool))
+    in_progress: bool = attrs.field(default=True, validator=kinds.field(bool))
+    progress_limit: float = attrs.field(default=PROGRESS_LIMIT, converter=plain, validator=kinds.field(float))
     batch: tuple[int, float] | None = attrs.field(default=None, converter=_batch)
-    max_prefetch: int = MAX_PREFETCH
+    max_prefetch: int = attrs.field(default=MAX_PREFETCH, validator=kinds.field(int))
     ack_wait: float | None = attrs.field(default=None, converter=plain_or_none)
-    group: str = ""
-    stop_timeout: float = attrs.field(default=STOP_TIMEOUT, converter=plain)
-    on_event: Callable[[Any], Any] | None = None
-    later: str | None = None
-    later_from: float = attrs.field(default=LATER_FROM, converter=plain)
+    group: str = attrs.field(default="", validator=kinds.field(str))
+    stop_timeout: float = attrs.field(default=STOP_TIMEOUT, converter=plain, validator=kinds.field(float))
+    on_event: Callable[[Any], Any] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    later: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    later_from: float = attrs.field(default=LATER_FROM, converter=plain, validator=kinds.field(float))
 
     def __attrs_post_init__(self) -> None:
         checks.threads(self.threads, "threads")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jsclient.declared import arguments
+from jsclient import kinds
 from jsclient.jetstream import Consumer, JetStreamMsg
 from jsclient.workers.core import PoolCore
 from jsclient.workers.host import Pool
@@ -55,13 +55,13 @@ class WorkerPool(Pool):
         WorkerPool: see `PoolOptionsDict`.
     """
 
-    @arguments
     def __init__(
         self,
         consumer: Consumer[T],
         handler: Callable[[T], Any] | Callable[[list[T]], Any],
         **options: Unpack[PoolOptionsDict],
     ) -> None:
+        kinds.check(Consumer, consumer=consumer)
         super().__init__(PoolCore(consumer, handler, dict(options)))
 
     def __enter__(self) -> WorkerPool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.annotations import accepts, evaluated
 
 import jsclient
 from jsclient import backup, coordination, errors, groups, services, system, workers
@@ -20,7 +21,6 @@ from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
 from jsclient.coordination import Election, Lock, Semaphore, lease_bucket
-from jsclient.declared import _evaluated, accepts
 from jsclient.groups import PartitionedGroup
 from jsclient.services import ServiceConfig, add_service
 from jsclient.system import SystemClient
@@ -174,7 +174,7 @@ def parts(call: Callable[..., Any], good: dict[str, Any]) -> tuple[dict[str, Cal
     parameters = [
         p for p in inspect.signature(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    accepted = {p.name: accepts(_evaluated(p.annotation, function.__module__)) for p in parameters}
+    accepted = {p.name: accepts(evaluated(p.annotation, function.__module__)) for p in parameters}
     needed = {p.name: good.get(p.name) for p in parameters if p.default is p.empty}
     return {name: takes for name, takes in accepted.items() if not takes(Wrong())}, needed
 

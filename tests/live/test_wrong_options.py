@@ -15,10 +15,10 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.annotations import accepts, hints_of
 
 import jsclient
 from jsclient import ConnectOptions, arrow, errors, keyvalue, objectstore
-from jsclient.declared import accepts, hints_of
 from jsclient.groups import GroupPool, PartitionedGroup
 from jsclient.objectstore import ObjectStoreConfig
 from jsclient.options import ReconnectPolicy, TLSOptions

@@ -23,7 +23,7 @@ GOOD: list[tuple[tuple[Any, ...], list[Any]]] = [
     ((kinds.TEXT_MAP, None), [{}, {"a": "b"}, None]),
     ((Callable, None), [print, None]),
     ((Iterable,), [[], iter("a")]),
-    ((kinds.many(int, "an int"),), [[], [1]]),
+    ((kinds.many(int),), [[], [1]]),
 ]
 BAD: list[tuple[tuple[Any, ...], str, list[Any]]] = [
     ((int,), "an int", [1.0, "1", True, None]),
@@ -35,7 +35,7 @@ BAD: list[tuple[tuple[Any, ...], str, list[Any]]] = [
     ((Callable,), "callable", ["print", None]),
     ((Mapping,), "a mapping", [[]]),
     ((TLSOptions,), "a TLSOptions", [True]),
-    ((kinds.many(int, "an int"),), "a sequence of an int", [["1"], 1]),
+    ((kinds.many(int),), "a sequence of an int", [["1"], 1]),
 ]
 
 
@@ -84,3 +84,9 @@ def test_the_value_is_not_shown() -> None:
     with pytest.raises(errors.ConfigError) as refused:
         kinds.check(int, number="secret")
     assert "secret" not in str(refused.value)
+
+
+def test_files_may_be_paths() -> None:
+    assert TLSOptions(ca_file=Path("ca.pem"), cert_file="cert.pem").ca_file == Path("ca.pem")
+    with pytest.raises(errors.ConfigError, match="ca_file must be a str, a PathLike or None, not int"):
+        TLSOptions(ca_file=1)  # type: ignore[arg-type]

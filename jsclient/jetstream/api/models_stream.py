@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -362,13 +363,16 @@ _KINDS: Final[dict[Any, Any]] = {
 """The types of plain fields, for `check_types`. The constructors check times and durations."""
 
 
+_fields = cache(msgspec.structs.fields)  # it evaluates the annotations, which takes most of a millisecond
+
+
 def check_types(config: Wire) -> None:
     """Refuse values of another type and negative times, also within the parts.
 
     JSON could not hold them, or the server would answer with "invalid JSON", or would accept them.
     """
     parts = kinds(type(config))
-    for field in msgspec.structs.fields(type(config)):
+    for field in _fields(type(config)):
         value = getattr(config, field.name)
         if value is None:
             continue
@@ -382,7 +386,7 @@ def check_types(config: Wire) -> None:
             check(part, **{field.name: value})
             check_types(value)
         elif how == "wires":
-            check(many(part, f"a {part.__name__}"), **{field.name: value})
+            check(many(part), **{field.name: value})
             for item in value:
                 check_types(item)
 

@@ -345,6 +345,7 @@ class AsyncPublisher:
 
     def close(self, timeout: Timeout = DEFAULT) -> None:
         """Wait like `complete`, then close the inbox; messages that are left resolve as PublishUnknown."""
+        resolve(timeout, None)  # a wrong value raises while the publisher is open
         try:
             self.complete(timeout)
         finally:
