@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from jsclient import errors
@@ -18,19 +18,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from jsclient.connection import Connection
+    from jsclient.exactly.rows import Maker
     from jsclient.exactly.settings import WriteSettings
 
 
 def write_partition(
-    nc: Connection, options: WriteSettings, job: Job, batches: Iterator[pa.RecordBatch], journaled: bool, where: str
+    nc: Connection,
+    options: WriteSettings,
+    job: Job,
+    batches: Iterator[pa.RecordBatch],
+    journaled: bool,
+    where: str,
+    make: Callable[[ContentIds | None], Maker] | None = None,
 ) -> Outcome:
     """Publish the rows of one task; when it returns, every row is acknowledged. Query and batch make the ids that a
-    replay repeats. With `journaled` it uses a journal if this user can have one. `where` begins the texts of errors."""
+    replay repeats. With `journaled` it uses a journal if this user can have one. `where` begins the texts of errors.
+    `make` turns record batches into rows, by default with a `RowMaker`."""
+    make = make or (lambda content: RowMaker(options, content))
     try:
         journal = _journal(nc, options, job) if journaled else ""
         if isinstance(journal, Journal):
-            return JournaledTask(nc, options, journal, job).write(batches)
-        outcome = _write_plainly(nc, options, batches, job)
+            return JournaledTask(nc, options, journal, job, make).write(batches)
+        outcome = _write_plainly(nc, options, batches, job, make)
     except errors.JsClientError as error:
         raise publish_failed(options, where, error) from error
     outcome.notes += [journal] if journal else []
@@ -54,9 +63,15 @@ def _journal(nc: Connection, options: WriteSettings, job: Job) -> Journal | str:
     return f"{kv}. Rows are stored once only while their stream recognises repeated messages (deliverySemantics=window)"
 
 
-def _write_plainly(nc: Connection, options: WriteSettings, batches: Iterator[pa.RecordBatch], job: Job) -> Outcome:
+def _write_plainly(
+    nc: Connection,
+    options: WriteSettings,
+    batches: Iterator[pa.RecordBatch],
+    job: Job,
+    make: Callable[[ContentIds | None], Maker],
+) -> Outcome:
     ids = options.delivery_semantics != "at-least-once"
-    rows = RowMaker(options, ContentIds(key_of(job.query, job.batch), str(job.partition)) if ids else None)
+    rows = make(ContentIds(key_of(job.query, job.batch), str(job.partition)) if ids else None)
     with TaskPublisher(nc, options, job.partition) as publisher:
         for record_batch in batches:
             publisher.publish(rows.of_batch(record_batch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jsclient.durations import Deadline
 from jsclient.exactly.fast_rows import FastRowPublisher
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.exactly.settings import WriteSettings
+
+
+MOST_SENT: Final = 20_000
+"""Keys that a task remembers before it waits for their acks."""
 
 
 class TaskPublisher:
@@ -34,10 +38,14 @@ class TaskPublisher:
         self.notes: list[str] = []  # Messages that the user has to see although nothing failed.
         self._window: RowPublisher | None = None
         self._fast: FastRowPublisher | None = None
-        self._fast_subjects = None if options.publish_mode == "async" else FastSubjects(nc, options)
+        plain = options.publish_mode == "async" or options.compacted
+        self._fast_subjects = None if plain else FastSubjects(nc, options)
+        self._sent: set[bytes] = set()  # with `compacted`, subjects whose rows may be in flight
 
     def publish(self, rows: Iterable[Row]) -> None:
-        if self._fast_subjects is None:
+        if self._options.compacted:
+            self._publish_in_order(list(rows))
+        elif self._fast_subjects is None:
             self._windowed().publish(rows)
         else:
             self._fast_or_windowed(list(rows), self._fast_subjects)
@@ -49,6 +57,18 @@ class TaskPublisher:
                 f"partition {self._partition}: not at the end of its rows after {sent} of them and "
                 f"{self._options.task_timeout:g} s; give taskTimeout more, or a task fewer rows",
             )
+
+    def _publish_in_order(self, rows: list[Row]) -> None:
+        """At most one row of a subject is in flight: a row that is sent again must not come after a newer one."""
+        publisher, sent, begin = self._windowed(), self._sent, 0
+        for at, row in enumerate(rows):
+            if row[0] in sent or len(sent) >= MOST_SENT:
+                publisher.publish(rows[begin:at])
+                publisher.finish()
+                sent.clear()
+                begin = at
+            sent.add(row[0])
+        publisher.publish(rows[begin:])
 
     def restart_clock(self) -> None:
         """`taskTimeout` begins now: the time before was spent waiting for another attempt to end."""
@@ -103,7 +123,7 @@ class TaskPublisher:
 
     def _check_streams(self) -> None:
         """Once per stream, as soon as its first ack is in: without a window ids are worthless."""
-        if self._options.delivery_semantics == "at-least-once":
+        if self._options.delivery_semantics == "at-least-once" or self._options.compacted:
             return
         for publisher in self._publishers():
             for stream in list(publisher.seen):

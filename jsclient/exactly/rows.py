@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import checks
 from jsclient.jetstream.api import headers as header_names
@@ -31,6 +31,15 @@ COLUMNS: Final = frozenset({"subject", "value", "headers", "msg_id", *FENCES})
 
 # Headers with which a client or server has handled a stored message. On a copy they would mean something else.
 RESERVED: Final = "nats-"
+
+
+class Maker(Protocol):
+    """Makes the rows of record batches."""
+
+    def of_batch(self, batch: pa.RecordBatch) -> Iterable[Row]: ...
+
+    def uses_column(self, there: bool) -> bool:
+        """True if ids come from the column msg_id; `there` is True if that column exists."""
 
 
 class RowMaker:
@@ -113,7 +122,6 @@ class RowMaker:
         return map(self._content.next, subjects, lines, values)
 
     def uses_column(self, there: bool) -> bool:
-        """True if ids come from the column msg_id; `there` is True if that column exists."""
         if self._options.delivery_semantics == "at-least-once":
             return False
         return self._options.message_id == "column" or (self._options.message_id == "auto" and there)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +24,6 @@ from jsclient.exactly.publishing import TaskPublisher
 from jsclient.exactly.readback import Stored, Unsure, forget_others, keep, read_back
 from jsclient.exactly.replay import Sorter, Spool
 from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
-from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sink_streams import taker_of
 from jsclient.protocol import matches
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from jsclient.connection import Connection
+    from jsclient.exactly.rows import Maker
     from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.api.models import StreamConfig
 
@@ -62,8 +62,16 @@ class Outcome:
 class JournaledTask:
     """Writes the rows of one partition; `journal` has begun."""
 
-    def __init__(self, nc: Connection, options: WriteSettings, journal: Journal, job: Job) -> None:
+    def __init__(
+        self,
+        nc: Connection,
+        options: WriteSettings,
+        journal: Journal,
+        job: Job,
+        make: Callable[[ContentIds], Maker],
+    ) -> None:
         self._nc = nc
+        self._make = make
         self._options = options
         self._journal = journal
         self._job = job
@@ -87,7 +95,7 @@ class JournaledTask:
     # --- the first attempt ------------------------------------------------------------------------------
 
     def _write_all(self, batches: Iterable[pa.RecordBatch], publisher: TaskPublisher) -> Outcome:
-        made = _Counted(self._options, self._key, self._job.partition)
+        made = _Counted(self._make, self._key, self._job.partition)
         for batch in batches:
             self._publish(publisher, made.rows(batch))
         totals = publisher.finish()
@@ -95,8 +103,9 @@ class JournaledTask:
         return Outcome(totals, self._journal.notes, self._journal.batch.begins)
 
     def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
-        for subject in {row[0] for row in rows} - self._known:
-            self._announce(subject, publisher)
+        if not self._options.compacted:  # a replay does not read a bucket back
+            for subject in {row[0] for row in rows} - self._known:
+                self._announce(subject, publisher)
         self._pace.publish(rows, publisher)
 
     def _announce(self, subject: bytes, publisher: TaskPublisher) -> None:
@@ -124,7 +133,7 @@ class JournaledTask:
             spool.close()
 
     def _write_missing(self, batches: Iterable[pa.RecordBatch], spool: Spool, publisher: TaskPublisher) -> Outcome:
-        first = _Counted(self._options, self._key, self._job.partition)
+        first = _Counted(self._make, self._key, self._job.partition)
         first.ids = set()
         for batch in batches:
             spool.add(batch)
@@ -136,7 +145,7 @@ class JournaledTask:
         self._journal.reopen()
         notes: list[str] = []
         sorter = self._sorter(publisher, notes, first)
-        made = _Counted(self._options, self._key, self._job.partition)
+        made = _Counted(self._make, self._key, self._job.partition)
         for batch in spool:
             rows = made.rows(batch)
             self._publish(publisher, sorter.missing(rows, made.by_column))
@@ -153,6 +162,8 @@ class JournaledTask:
             publisher.restart_clock()
         self._journal.check()  # for where the batch begins, which the attempt before may have entered last
         self._alone = True
+        if self._options.compacted:
+            return Sorter(Stored(), self._options.refuse)  # to put the same values again changes nothing
         try:
             found = read_back(self._nc, self._options, self._journal.batch.begins, self._key, first.by_column)
             stored = found.stored(self._job.partition, first.ids or set())
@@ -178,9 +189,9 @@ def accept(options: WriteSettings, text: str, error: Unsure) -> None:
 class _Counted:
     """Makes rows, and sums up their number and content."""
 
-    def __init__(self, options: WriteSettings, key: bytes, partition: int) -> None:
+    def __init__(self, make: Callable[[ContentIds], Maker], key: bytes, partition: int) -> None:
         self._content = ContentIds(key, str(partition), adding=True)
-        self._maker = RowMaker(options, self._content)
+        self._maker = make(self._content)
         self._columns = 0
         self.by_column = False
         self.count = 0

@@ -57,6 +57,8 @@ TOKENS: Final = {
     # another driver has taken over the query
     "JETSTREAM_FENCED": "The other driver or attempt goes on; this one gives no receipt.",
     "JETSTREAM_OVERWRITE_UNSUPPORTED": "Nothing was written.",
+    # outputMode("update") of a format; Spark itself refuses it, and `from_spark` adds what to write
+    "JETSTREAM_UPDATE_UNSUPPORTED": "Nothing was written.",
     "JETSTREAM_NULL_VALUE": "What was written before stays written.",
     # a key is not at the revision that a row expects
     "JETSTREAM_REVISION_MISMATCH": "This row was not written; others may be.",
@@ -65,6 +67,7 @@ TOKENS: Final = {
 }
 """Token -> what it means for the rows."""
 
+_UPDATE = re.compile(r"(jetstream(?:-kv)?) does not support Update mode")
 _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
 
 
@@ -93,9 +96,16 @@ def from_spark(error: BaseException) -> JetStreamSparkError | None:
     """The JetStreamSparkError inside an exception of Spark (AnalysisException, PythonException,
     StreamingQueryException).
 
-    None when there is none. If the text quotes several, the last one is the one that was raised.
+    None when there is none. If the text quotes several, the last one is the one that was raised. If Spark refused the
+    update mode of a sink, the error says what to write instead.
     """
     found = [match for match in _FOUND.finditer(str(error)) if match[1] in TOKENS]
+    if not found and (refused := _UPDATE.search(str(error))):
+        return JetStreamSparkError(
+            "JETSTREAM_UPDATE_UNSUPPORTED",
+            f"{refused[1]}: Spark has no update mode for sinks in Python; write with "
+            "writeStream.foreachBatch(jsclient.spark.batch_writer(options))",
+        )
     if not found:
         return None
     return JetStreamSparkError(found[-1][1], found[-1][2].rstrip())

@@ -10,7 +10,9 @@ import attrs
 
 from jsclient.exactly.journal import Job
 from jsclient.exactly.partition import write_partition
+from jsclient.spark import kv_task
 from jsclient.spark import options as known
+from jsclient.spark.buckets import BucketOptions
 from jsclient.spark.committing import conclude_batch
 from jsclient.spark.context import BATCH_ID, QUERY_ID, partition_id, running_batch
 from jsclient.spark.errors import JetStreamSparkError
@@ -25,39 +27,83 @@ if TYPE_CHECKING:
 def batch_writer(options: Mapping[str, str], *, name: str = "") -> Callable[[Any, int], None]:
     """A function for `writeStream.foreachBatch(...)` that stores each row of a batch once, in every output mode.
 
-    `options` are the options of `writeStream.format("jetstream")`. A replayed batch finds its rows in the same journal,
-    so the same conditions hold. The function returns after every row was acknowledged. You can also call it inside your
-    own function, for several sinks in one batch. `persist()` a frame that you write more than once. Sinks with the same
-    subject option need a different `name` each; keep the name across restarts.
+    `options` are the options of `writeStream.format("jetstream")`, or of `jetstream-kv` if they name a `bucket`. A
+    replayed batch finds its rows in the same journal, so the same conditions hold.
+
+    The function returns after every row was acknowledged. You can also call it inside your own function, for several
+    sinks in one batch. `persist()` a frame that you write more than once. Sinks with the same subject option or bucket
+    need a different `name` each; keep the name across restarts.
 
     Raises JetStreamSparkError. It reports bad options immediately, and other errors when a batch is written.
     """
-    return _Writer(known.parse({key.lower(): value for key, value in options.items()}, known.WRITE_STREAM), name)
+    given = {key.lower(): value for key, value in options.items()}
+    if "bucket" in given:
+        return _Writer(_Bucket(kv_task.sink_options(given, known.WRITE_STREAM)), name)
+    return _Writer(_Stream(known.parse(given, known.WRITE_STREAM)), name)
+
+
+@attrs.frozen
+class _Stream:
+    """A sink that adds rows to streams."""
+
+    options: SparkOptions
+
+    def checked(self, schema: Any) -> _Stream:
+        check_sink(schema, self.options)
+        return self
+
+    def target(self, name: str) -> str:
+        """The name of the sink in the journal."""
+        return self.options.target(name)
+
+    def write(self, batches: Iterator[pa.RecordBatch], job: Job) -> Any:
+        with lease(self.options) as nc:
+            journaled = self.options.keeps_journal(streaming=True)
+            return job, write_partition(nc, self.options, job, batches, journaled, job.where)
+
+    def conclude(self, done: list[Any]) -> None:
+        conclude_batch(self.options, done, True)
+
+
+@attrs.frozen
+class _Bucket:
+    """A sink that replaces the values of keys."""
+
+    options: BucketOptions
+    conditional: bool = False
+
+    def checked(self, schema: Any) -> _Bucket:
+        return attrs.evolve(self, conditional=kv_task.check_sink(schema))
+
+    def target(self, name: str) -> str:
+        return self.options.stream.target(f"{name}\0{self.options.bucket}")
+
+    def write(self, batches: Iterator[pa.RecordBatch], job: Job) -> Any:
+        return kv_task.write_task(self.options, batches, job, True, self.conditional)
+
+    def conclude(self, done: list[Any]) -> None:
+        kv_task.conclude(self.options, done, True)
 
 
 @attrs.frozen
 class _Writer:
-    options: SparkOptions
+    sink: _Stream | _Bucket
     name: str
 
     def __call__(self, frame: Any, batch: int) -> None:
-        check_sink(frame.schema, self.options)
-        sink = self._sink()
+        sink = self.sink.checked(frame.schema)
+        target = sink.target(self.name)
         key = _batch_of_driver(frame)
-        if key is not None and _written.get((key[0], sink)) == key:
+        if key is not None and _written.get((key[0], target)) == key:
             raise JetStreamSparkError(
                 "JETSTREAM_CONFLICTING_OPTIONS",
                 f"batch {batch} was written to this sink before in the same run; give each batch_writer of a batch its "
                 "own name=",
             )
-        rows = frame.mapInArrow(_Task(self.options, sink), "done binary").collect()
-        conclude_batch(self.options, [pickle.loads(row.done) for row in rows], True)
+        rows = frame.mapInArrow(_Task(sink, target), "done binary").collect()
+        sink.conclude([pickle.loads(row.done) for row in rows])
         if key is not None:
-            _written[key[0], sink] = key
-
-    def _sink(self) -> str:
-        """The name of the sink in the journal."""
-        return self.options.target(self.name)
+            _written[key[0], target] = key
 
 
 _written: dict[tuple[str, str], tuple[str, str, str]] = {}  # (query, sink) -> the batch of the driver that was written
@@ -77,8 +123,8 @@ def _batch_of_driver(frame: Any) -> tuple[str, str, str] | None:
 class _Task:
     """Publishes one partition; its only row is the result for the driver."""
 
-    options: SparkOptions
-    sink: str
+    sink: _Stream | _Bucket
+    target: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -88,11 +134,8 @@ class _Task:
             raise JetStreamSparkError(
                 "JETSTREAM_CONFLICTING_OPTIONS",
                 "batch_writer was called outside of foreachBatch; write a batch DataFrame with "
-                'df.write.format("jetstream")',
+                'df.write.format("jetstream") or format("jetstream-kv")',
             )
         query, run, batch = found
-        job = Job(f"{query}-{self.sink}", run, batch, partition_id())
-        with lease(self.options) as nc:
-            journaled = self.options.keeps_journal(streaming=True)
-            outcome = write_partition(nc, self.options, job, batches, journaled, job.where)
-        yield pa.record_batch([pa.array([pickle.dumps((job, outcome))], pa.binary())], names=["done"])
+        done = self.sink.write(batches, Job(f"{query}-{self.target}", run, batch, partition_id()))
+        yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["done"])

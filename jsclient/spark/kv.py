@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from jsclient.exactly.sending import context
+from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.spark import buckets
 from jsclient.spark import options as known
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
-from jsclient.spark.datasource import Given, refuse_overwrite, require_streaming_read
+from jsclient.spark.datasource import Given, require_streaming_read
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.kv_task import ROOT, sink_options
 from jsclient.spark.pool import lease
-from jsclient.spark.schema import KV_COLUMNS
+from jsclient.spark.schema import KV_COLUMNS, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
-ROOT: Final = "KV_"
+    from jsclient.keyvalue.watch import KeyWatcher
+
 READING: Final = {"keys", "mode"}
-WRITING: Final = {"onconflict"}
 RANGES: Final = {
     *("minpartitions", "recordsperpartition", "maxpartitions", "batchrows", "batchbytes", "pullrecords", "pullbytes"),
     *("prefetch", "readmethod", "consumerinactivethreshold"),
@@ -68,14 +72,19 @@ class KeyValueDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from jsclient.spark.kv_writing import KeyValueWriter
 
-        refuse_overwrite(overwrite, 'write.mode("overwrite")')
-        return KeyValueWriter(buckets.parse(self.options, known.WRITE, ROOT, WRITING, set()), schema)
+        if overwrite:
+            raise JetStreamSparkError(
+                "JETSTREAM_OVERWRITE_UNSUPPORTED",
+                'write.mode("overwrite") would have to remove all other keys of the bucket; use append, which replaces '
+                "the values of the keys that are written",
+            )
+        return KeyValueWriter(sink_options(self.options, known.WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from jsclient.spark.kv_writing import KeyValueStreamWriter
 
-        refuse_overwrite(overwrite, 'outputMode("complete")')
-        return KeyValueStreamWriter(buckets.parse(self.options, known.WRITE_STREAM, ROOT, WRITING, set()), schema)
+        # With outputMode("complete") every batch puts all rows of the result again.
+        return KeyValueStreamWriter(sink_options(self.options, known.WRITE_STREAM), schema)
 
 
 class KeysPartition(InputPartition):
@@ -101,16 +110,16 @@ class LatestReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [KeysPartition(pattern) for pattern in self.options.keys or (None,)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, KeysPartition):
             with named_errors(self.options.stream, "JETSTREAM_READ_FAILED", f"bucket {self.options.bucket!r}"):
-                yield from self._entries(partition)
+                yield from self._batches(partition)
 
-    def _entries(self, partition: KeysPartition) -> Iterator[tuple[Any, ...]]:
+    def _batches(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         from jsclient.keyvalue.manager import key_value
 
         options, stream = self.options, self.options.stream
-        seen: set[str] = set()
+        schema = schema_of(self.schema)
         with lease(stream) as nc:
             bucket = key_value(context(nc, stream), options.bucket)
             patterns = () if partition.pattern is None else (partition.pattern,)
@@ -118,16 +127,35 @@ class LatestReader(DataSourceReader):
             with bucket.watch(
                 *patterns, ignore_deletes=True, meta_only=meta_only, timeout=stream.reconnect_timeout
             ) as watcher:
-                while (entry := watcher.next()) is not None:
-                    if entry.key in seen:
-                        continue  # written meanwhile, after its value was returned
-                    seen.add(entry.key)
-                    row = {
-                        "bucket": entry.bucket,
-                        "key": entry.key,
-                        "value": entry.value,
-                        "revision": entry.revision,
-                        "time": entry.created,
-                        "operation": str(entry.operation),
-                    }
-                    yield tuple(row[name] for name in self.columns)
+                for entries in _portions(watcher, stream.batch_rows, stream.batch_bytes):
+                    arrays = [_column(name, entries, schema.field(name).type) for name in self.columns]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _portions(watcher: KeyWatcher, rows: int, nbytes: int) -> Iterator[list[KeyValueEntry]]:
+    """The current entries, each key once, in lists for one record batch each."""
+    seen: set[str] = set()
+    portion: list[KeyValueEntry] = []
+    size = 0
+    while (entry := watcher.next()) is not None:
+        if entry.key in seen:
+            continue  # written meanwhile, after its value was returned
+        seen.add(entry.key)
+        portion.append(entry)
+        size += len(entry.value)
+        if len(portion) >= rows or size >= nbytes:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _column(name: str, entries: list[KeyValueEntry], kind: pa.DataType) -> pa.Array:
+    """A column of a table. Its entries are puts."""
+    if name == "bucket":
+        return pa.repeat(pa.scalar(entries[0].bucket), len(entries))
+    if name == "operation":
+        return pa.repeat(pa.scalar(Operation.PUT.value), len(entries))
+    if name == "time":
+        return pa.array([entry.stamp for entry in entries], pa.timestamp("ns", tz="UTC")).cast(kind, safe=False)
+    return pa.array([getattr(entry, name) for entry in entries], kind)

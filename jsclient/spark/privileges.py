@@ -99,22 +99,22 @@ def _of_stream(o: SparkOptions, api: str, stream: str) -> list[str]:
 
 def _bucket(given: Mapping[str, str], letter: str) -> tuple[SparkOptions, list[str]]:
     """A key-value bucket: a table, its history or changes, and puts."""
-    from jsclient.spark import buckets, kv
-    from jsclient.spark.kv_writing import OWN_API
+    from jsclient.spark import buckets, kv, kv_task
+    from jsclient.spark.kv_rows import prefix_of
 
     if letter in (known.READ, known.READ_STREAM):
         table = letter == known.READ
         own, streams = (kv.READING, kv.RANGES) if table else ({"keys"}, kv.FEED)
-        options = buckets.parse(given, letter, kv.ROOT, own, streams)
+        options = buckets.parse(given, letter, kv_task.ROOT, own, streams)
         api = names.api_prefix(options.stream.domain, options.stream.api_prefix)
         reading = options.stream
         if table and not options.history:
             reading = attrs.evolve(reading, read_method="consumer")
         return reading, _reading(reading, api)
-    options = buckets.parse(given, letter, kv.ROOT, kv.WRITING, set())
+    options = kv_task.sink_options(given, letter)
     api = names.api_prefix(options.stream.domain, options.stream.api_prefix)
-    root = f"$KV.{options.bucket}.>" if api == OWN_API else f"{api}$KV.{options.bucket}.>"
-    return options.stream, [root, f"{api}INFO", f"{api}STREAM.MSG.GET.KV_{options.bucket}"]
+    found = [f"{prefix_of(options)}>", f"{api}INFO", f"{api}STREAM.MSG.GET.KV_{options.bucket}"]
+    return options.stream, found + _journal(options.stream, api, letter)
 
 
 def _objects(given: Mapping[str, str], letter: str) -> tuple[SparkOptions, list[str]]:
@@ -128,11 +128,18 @@ def _objects(given: Mapping[str, str], letter: str) -> tuple[SparkOptions, list[
 
 def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:
     """Without the permissions for the API rows are written all the same, but a too short window stays unnoticed."""
-    bucket = o.journal_bucket
     found = [o.subject or ">", f"{api}INFO", f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
-    if o.keeps_journal(streaming=letter == known.WRITE_STREAM):
-        found += [f"$KV.{bucket}.>", f"{api}STREAM.CREATE.KV_{bucket}", f"{api}STREAM.MSG.GET.*"]
+    journal = _journal(o, api, letter)
+    if journal:  # a replay reads the sink back
+        found += [*journal, f"{api}STREAM.MSG.GET.*"]
         found += [f"{api}CONSUMER.{operation}.*.>" for operation in ("CREATE", "DELETE", "MSG.NEXT")]
-        if letter == known.WRITE:
-            found.append(f"{api}STREAM.PURGE.KV_{bucket}")
     return list(dict.fromkeys(found))
+
+
+def _journal(o: SparkOptions, api: str, letter: str) -> list[str]:
+    """Keeping a journal; nothing without one."""
+    if not o.keeps_journal(streaming=letter == known.WRITE_STREAM):
+        return []
+    bucket = o.journal_bucket
+    found = [f"$KV.{bucket}.>", f"{api}STREAM.CREATE.KV_{bucket}", f"{api}STREAM.MSG.GET.KV_{bucket}"]
+    return [*found, f"{api}STREAM.PURGE.KV_{bucket}"] if letter == known.WRITE else found

@@ -11,11 +11,16 @@ import pytest
 
 import jsclient
 from jsclient import keyvalue, objectstore
+from jsclient.exactly import task as exactly_task
+from jsclient.exactly.journal import Job
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectStoreConfig
-from jsclient.spark import from_spark, kv_writing
-from jsclient.testing import NatsServer, wait_until
+from jsclient.spark import batch_writer, from_spark, kv_task
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.testing import NatsServer
+
+from .journal_rig import pass_the_window
 
 
 @pytest.fixture
@@ -100,37 +105,178 @@ def test_compare_and_set(spark: Any, bucket: KeyValue, kv: dict[str, str], monke
     assert {key: bucket[key] for key in bucket} == {"a": b"2", "c": b"2"}
 
 
-def test_a_task_knows_its_own_rows(bucket: KeyValue, server: NatsServer) -> None:
+@pytest.mark.usefixtures("forgetful")
+def test_a_task_knows_its_own_rows(bucket: KeyValue, options: Any) -> None:
     """A second attempt after the duplicate window finds its keys at other revisions: by its own rows."""
     import pyarrow as pa
 
-    from jsclient.spark import buckets
+    batch = entries(key=["a", "b", "a"], value=["1", "2", "3"], expected_revision=pa.array([0, 0, None], pa.int64()))
+    assert write(options, batch, "job") == 3
+    pass_the_window()
+    assert write(options, batch, "job") == 3
+    assert bucket.get("b").revision == 2
+    assert bucket["a"] == b"3"
+    with pytest.raises(Exception, match="'a' is not at its expected_revision"):
+        write(options, batch, "another job")
 
-    options = buckets.parse({"servers": server.url, "bucket": bucket.bucket}, "W", "KV_", set(), set())
-    batch = pa.record_batch(
-        {"key": ["a", "b", "a"], "value": ["1", "2", "3"], "expected_revision": pa.array([0, 0, None], pa.int64())}
-    )
+
+def write(options: Any, batch: Any, query: str, number: int = 1, run: str = "run") -> int:
+    """One task of a streaming query."""
+    conditional = "expected_revision" in batch.schema.names
+    stored = kv_task.write_task(options, iter([batch]), Job(query, run, number, 0), True, conditional)
+    return stored.outcome.totals.rows - stored.outcome.totals.duplicates
+
+
+@pytest.fixture
+def options(bucket: KeyValue, server: NatsServer) -> Any:
+    return kv_task.sink_options({"servers": server.url, "bucket": bucket.bucket}, "T")
+
+
+def entries(**columns: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.record_batch(columns)
+
+
+@pytest.fixture
+def forgetful(bucket: KeyValue, server: NatsServer) -> None:
+    """The bucket has the shortest duplicate window that a server takes."""
     with jsclient.connect(server.url) as nc:
         js = JetStream(nc)
         config = js.stream(bucket.stream_name).info().config
         js.delete_stream(bucket.stream_name)
-        js.create_stream(msgspec.structs.replace(config, duplicate_window=0.1))  # the shortest that a server takes
-        try_again(js, options, batch)
+        js.create_stream(msgspec.structs.replace(config, duplicate_window=0.1))
 
 
-def try_again(js: JetStream, options: Any, batch: Any) -> None:
-    def forgotten() -> bool:
-        return not js.publish(f"$KV.{options.bucket}.marker", b"", msg_id="marker").duplicate
+@pytest.mark.usefixtures("forgetful")
+def test_a_task_that_runs_again_keeps_what_another_writer_stored(bucket: KeyValue, options: Any) -> None:
+    """It had written all rows: the receipt in the journal says so, long after the bucket forgot the ids."""
+    batch = entries(key=["a", "b"], value=["1", "1"])
+    assert write(options, batch, bucket.bucket) == 2
+    bucket.put("a", b"newer")
+    pass_the_window()
+    assert write(options, batch, bucket.bucket) == 0
+    assert write(options, batch, bucket.bucket, run="driver started again") == 0
+    assert {key: bucket[key] for key in bucket} == {"a": b"newer", "b": b"1"}
 
-    assert kv_writing.write_task(options, iter([batch]), "job", 1).rows == 3
-    forgotten()
-    wait_until(forgotten, 10, "the window to be over")
-    assert kv_writing.write_task(options, iter([batch]), "job", 1).rows == 3
-    bucket = keyvalue.key_value(js, options.bucket)
-    assert bucket.get("b").revision == 2
-    assert bucket["a"] == b"3"
-    with pytest.raises(Exception, match="'a' is not at its expected_revision"):
-        kv_writing.write_task(options, iter([batch]), "another job", 1)
+
+def test_a_task_of_an_older_batch_is_stopped(bucket: KeyValue, options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor that its driver has given up still has rows of batch 1 when batch 2 is written."""
+    import pyarrow as pa
+
+    monkeypatch.setattr(exactly_task, "LOOK_EVERY", 0.0)
+    rows = [entries(key=["a"], value=["old"]), entries(key=["b"], value=["old"])]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows[0]
+        assert write(options, entries(key=["a", "b"], value=["new", "new"]), bucket.bucket, 2, "second run") == 2
+        yield rows[1]
+
+    with pytest.raises(JetStreamSparkError, match="JETSTREAM_FENCED"):
+        kv_task.write_task(options, batches(), Job(bucket.bucket, "run", 1, 0), True, False)
+    assert {key: bucket[key] for key in bucket} == {"a": b"new", "b": b"new"}
+    with pytest.raises(JetStreamSparkError, match="JETSTREAM_JOURNAL_AHEAD"):
+        write(options, rows[1], bucket.bucket)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_task_that_did_not_end_puts_its_rows_again(
+    bucket: KeyValue, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_task, "SETTLED", 0.0)
+
+    def batches() -> Iterator[Any]:
+        yield entries(key=["a", "b"], value=["1", "1"])
+        raise ConnectionAbortedError("the task dies here")
+
+    with pytest.raises(ConnectionAbortedError):
+        kv_task.write_task(options, batches(), Job(bucket.bucket, "run", 1, 0), True, False)
+    pass_the_window()
+    assert write(options, entries(key=["b", "c"], value=["2", "2"]), bucket.bucket) == 2
+    assert {key: bucket[key] for key in bucket} == {"a": b"1", "b": b"2", "c": b"2"}
+
+
+def test_revisions_of_one_key_keep_their_order(bucket: KeyValue, options: Any) -> None:
+    keys = [f"k{number % 7}" for number in range(500)] + ["hot"] * 20
+    values = [b"%d" % number for number in range(len(keys))]
+    assert write(options, entries(key=keys, value=values), bucket.bucket) == len(keys)
+    last = dict(zip(keys, values, strict=True))
+    assert {key: bucket[key] for key in bucket} == last
+    history = [entry.value for entry in bucket.history("hot")]
+    assert history == values[-3:]
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_removing_keys_by_a_column(bucket: KeyValue, options: Any, conditional: bool) -> None:
+    """`operation` has the words of the reader, so that a history or a feed can be copied."""
+    import pyarrow as pa
+
+    for key in "abcdef":
+        bucket.put(key, b"1")
+    columns = {
+        "key": list("abcdef"),
+        "value": ["2", "2", None, "2", "2", ""],
+        "operation": ["PUT", "DEL", None, "PURGE", None, "PUT"],
+    }
+    more = {"expected_revision": pa.array([1, 2, None, 4, None, 6], pa.int64())} if conditional else {}
+    assert write(options, entries(**columns, **more), bucket.bucket) == 6
+    assert {key: bucket[key] for key in bucket} == {"a": b"2", "e": b"2", "f": b""}
+    assert [str(entry.operation) for entry in bucket.history("b")] == ["PUT", "DEL"]
+    assert [str(entry.operation) for entry in bucket.history("c")] == ["PUT", "DEL"]
+    assert [str(entry.operation) for entry in bucket.history("d")] == ["PURGE"]
+    with pytest.raises(JetStreamSparkError, match="'del'; write PUT, DEL or PURGE"):
+        write(options, entries(key=["a"], value=["1"], operation=["del"]), bucket.bucket, 2)
+    for wrong in ("", "a b", "a..b", None):
+        with pytest.raises(JetStreamSparkError, match="PUBLISH_FAILED.*key"):
+            write(options, entries(key=pa.array([wrong], pa.string()), value=["1"]), bucket.bucket, 2)
+
+
+@pytest.mark.spark_modes
+@pytest.mark.parametrize("mode", ["complete", "update"])
+def test_counts_by_key(
+    spark: Any, bucket: KeyValue, kv: dict[str, str], server: NatsServer, tmp_path: Path, mode: str
+) -> None:
+    """Upserts: a batch in complete mode puts all counts, one in update mode those that changed."""
+    options = {**kv, "bucket": bucket.bucket}
+    with jsclient.connect(server.url) as nc:
+        source = keyvalue.create_key_value(JetStream(nc), KeyValueConfig(bucket=f"{bucket.bucket}_from", history=64))
+
+        def run() -> dict[str, bytes]:
+            feed = spark.readStream.format("jetstream-kv").options(**kv).load(source.bucket)
+            writing = feed.groupBy("key").count().selectExpr("key", "cast(count AS string) AS value").writeStream
+            if mode == "complete":
+                writing = writing.format("jetstream-kv").options(**options)
+            else:
+                writing = writing.foreachBatch(batch_writer(options))
+            query = writing.outputMode(mode).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+            assert query.start().awaitTermination(120)
+            return {key: bucket[key] for key in bucket}
+
+        for number in range(10):
+            source.put(f"k{number % 3}", b"")
+        assert run() == {"k0": b"4", "k1": b"3", "k2": b"3"}
+        source.put("k0", b"")
+        assert run() == {"k0": b"5", "k1": b"3", "k2": b"3"}
+        assert bucket.get("k2").revision < bucket.get("k0").revision
+        written = 6 if mode == "complete" else 4
+        assert JetStream(nc).stream(bucket.stream_name).info().state.last_seq == written
+
+
+def test_modes_that_the_format_does_not_have(spark: Any, bucket: KeyValue, kv: dict[str, str], tmp_path: Path) -> None:
+    options = {**kv, "bucket": bucket.bucket}
+    counts = spark.readStream.format("rate").load().groupBy("value").count()
+    frame = counts.selectExpr("cast(value AS string) AS key", "cast(count AS string) AS value")
+    writing = frame.writeStream.format("jetstream-kv").options(**options).outputMode("update")
+    with pytest.raises(Exception, match="does not support Update mode") as caught:
+        writing.option("checkpointLocation", str(tmp_path)).start().processAllAvailable()
+    error = from_spark(caught.value)
+    assert error is not None
+    assert error.token == "JETSTREAM_UPDATE_UNSUPPORTED"
+    assert "batch_writer" in error.message
+    with pytest.raises(Exception, match="use append, which replaces"):
+        spark.sql("SELECT 'a' AS key, 'b' AS value").write.format("jetstream-kv").mode("overwrite").options(
+            **options
+        ).save()
 
 
 def test_objects(spark: Any, kv: dict[str, str], server: NatsServer, stream_name: str) -> None:

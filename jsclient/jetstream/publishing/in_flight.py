@@ -27,7 +27,7 @@ from jsclient.errors import ConnectionLost, DrainTimeout, NotStored, TimedOut
 from jsclient.jetstream.publishing.attempts import Rules, decode_fast
 from jsclient.jetstream.publishing.entries import FrameEntry
 from jsclient.jetstream.publishing.recovery import Recovery
-from jsclient.nuid import TOKEN_LENGTH, new_token
+from jsclient.nuid import TOKEN_LENGTH
 from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
 
@@ -47,6 +47,8 @@ INBOX_TIMEOUT: Final = 1.0
 
 MAX_CACHED: Final = 10_000
 """Number of subjects whose checked beginning of the PUB line is cached; then the cache starts again."""
+
+ANY_TOKEN: Final = b"0" * TOKEN_LENGTH
 
 LEAST_STEP: Final = 1.1
 """The least factor by which a window grows, because growing takes a look at all pending messages."""
@@ -111,10 +113,10 @@ class InFlight(ReplySink):
     def start(self, subject: str | bytes, patience: float = INBOX_TIMEOUT) -> bytes:
         """Check a subject and make the beginning of its PUB line; opens the inbox at first use."""
         text = subject.decode("utf-8", "surrogateescape") if isinstance(subject, bytes) else subject
-        checks.subject(text)  # before the inbox is opened
         if not self._permitted:
+            checks.subject(text)  # before the inbox is opened
             self._open_inbox(patience)
-        start = self._engine.pub_start(text, self._inbox_start + new_token())  # checks the length of all of it
+        start = self._engine.pub_start(text, self._inbox_start + ANY_TOKEN)  # checks all of it, and its length
         if len(self.starts) >= MAX_CACHED:
             self.starts.clear()
         start = self.starts[subject] = start[:-TOKEN_LENGTH]
