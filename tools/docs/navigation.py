@@ -85,6 +85,7 @@ SECTIONS: list[Entry] = [
                 [
                     page("arrow", "Arrow tables, for pandas, polars and DuckDB."),
                     page("spark", "The data source for Spark: reading, writing, all options."),
+                    page("json-types", "JSON in Spark: the limits of each type, next to from_json."),
                     page("dataframe-once", "Write a DataFrame so that a second run stores nothing twice."),
                 ],
             ),
