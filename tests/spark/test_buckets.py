@@ -262,6 +262,40 @@ def test_counts_by_key(
         assert JetStream(nc).stream(bucket.stream_name).info().state.last_seq == written
 
 
+@pytest.mark.spark_modes
+@pytest.mark.usefixtures("forgetful")
+def test_a_replayed_batch_keeps_newer_values(
+    spark: Any, bucket: KeyValue, kv: dict[str, str], server: NatsServer, tmp_path: Path
+) -> None:
+    to_bucket = batch_writer({**kv, "bucket": bucket.bucket})
+    broken = True
+
+    def store(frame: Any, batch: int) -> None:
+        to_bucket(frame.select("key", "value"), batch)
+        if broken:
+            raise RuntimeError("the driver dies here")
+
+    with jsclient.connect(server.url) as nc:
+        source = keyvalue.create_key_value(JetStream(nc), KeyValueConfig(bucket=f"{bucket.bucket}_from"))
+
+        def run() -> dict[str, bytes]:
+            feed = spark.readStream.format("jetstream-kv").options(**kv).load(source.bucket)
+            writing = feed.writeStream.foreachBatch(store).option("checkpointLocation", str(tmp_path))
+            assert writing.trigger(availableNow=True).start().awaitTermination(120)
+            return {key: bucket[key] for key in bucket}
+
+        source.put("a", b"1")
+        source.put("b", b"1")
+        with pytest.raises(Exception, match="the driver dies here"):
+            run()
+        bucket.put("a", b"newer")
+        pass_the_window()
+        broken = False
+        assert run() == {"a": b"newer", "b": b"1"}
+        source.put("a", b"2")
+        assert run() == {"a": b"2", "b": b"1"}
+
+
 def test_modes_that_the_format_does_not_have(spark: Any, bucket: KeyValue, kv: dict[str, str], tmp_path: Path) -> None:
     options = {**kv, "bucket": bucket.bucket}
     counts = spark.readStream.format("rate").load().groupBy("value").count()

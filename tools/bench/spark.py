@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jsclient
+from jsclient import keyvalue
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.requests import Api
+from jsclient.keyvalue import KeyValueConfig
 from jsclient.testing import NatsServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +102,7 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
         outs = {mode: measure(f"write, {mode}", ROWS, writing(api, frame, url, mode)) for mode in MODES}
         measure("read, all columns, with an id", ROWS, lambda: noop(read(spark, url, stream="OUT_async")))
         slow = measure("foreachPartition, row by row", ROW_BY_ROW, lambda: row_by_row(frame, url), rounds=1)
+        buckets(spark, nc, url)
         documents(spark, api, url)
         shares = decoding(spark)
         rate = micro_batches(rate_source(spark), folder / "rate", None)
@@ -154,6 +158,20 @@ def writing(api: Api, frame: Any, url: str, mode: str) -> Callable[[], None]:
         write(frame, url, f"{name}.x", publishMode=publish, **more)
 
     return once
+
+
+def buckets(spark: Any, nc: jsclient.Connection, url: str) -> None:
+    """A bucket with a key per row."""
+    keyvalue.create_key_value(JetStream(nc), KeyValueConfig(bucket="KEYS"))
+    value = f"cast(lpad(id, {SIZE}, '0') AS binary) AS value"
+    frame = spark.range(0, ROWS, 1, 2).selectExpr("concat('user.', id) AS key", value).cache()
+    frame.count()
+    options = {"servers": url, "bucket": "KEYS"}
+    writing = frame.write.format("jetstream-kv").mode("append").options(**options)
+    measure("write into a bucket", ROWS, writing.save)
+    measure(
+        "read the values of a bucket", ROWS, lambda: noop(spark.read.format("jetstream-kv").options(**options).load())
+    )
 
 
 def row_by_row(frame: Any, url: str) -> None:
