@@ -25,6 +25,15 @@ OUTSIDE = {
     "https://keepachangelog.com/en/1.1.0/": "the format of the changelog",
     "https://semver.org/": "what its version numbers mean",
     "https://github.com/synadia-io/orbit.go": "what `jsclient.groups` is compatible with",
+    # What differs where Spark is run, in the documentation of each platform.
+    "https://spark.apache.org/docs/latest/api/python/tutorial/python_packaging.html": "packed environments, YARN",
+    "https://spark.apache.org/docs/latest/running-on-kubernetes.html": "images, secrets and archives",
+    "https://docs.databricks.com/pyspark/datasources.html": "the Databricks Runtime that Python sources need",
+    "https://docs.databricks.com/libraries.html": "wheels on a compute resource",
+    "https://docs.databricks.com/en/compute/serverless/limitations.html": "what functions may not do there",
+    "https://docs.aws.amazon.com/ElasticMapReduce/latest/ManagementGuide/emr-plan-bootstrap.html": "bootstrap actions",
+    "https://cloud.google.com/dataproc/docs/tutorials/python-configuration": "packages of a Dataproc cluster",
+    "https://cloud.google.com/dataproc/docs/guides/dataproc-images": "custom images",
     # Concepts of NATS, in its own documentation.
     "https://docs.nats.io/nats-concepts/subjects": "subjects and wildcards",
     "https://docs.nats.io/nats-concepts/jetstream": "what JetStream is",
