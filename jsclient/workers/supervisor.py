@@ -295,15 +295,16 @@ class Supervisor:
         if not old or self._stopping:
             return
         first = min(old, key=lambda child: child.slot.number)
-        successors = [child for child in self._in(first.slot) if child.started >= self._replace_before]
-        if not successors:
-            if not self._start(first.slot):
-                log.error("the processes are not replaced: the old ones go on")
-                self._replace_before = 0.0
-        elif successors[0].healthy:
+        new = [child for child in self.children if child.started >= self._replace_before]
+        waiting = [child for child in new if not child.healthy]
+        if waiting:
+            if waiting[0].slot is first.slot and now > waiting[0].started + READY_TIMEOUT:
+                waiting[0].tell(signal.SIGKILL)
+        elif any(child.slot is first.slot for child in new):
             first.leave(self._stop_timeout)
-        elif now > successors[0].started + READY_TIMEOUT:
-            successors[0].tell(signal.SIGKILL)
+        elif not self._start(first.slot):
+            log.error("the processes are not replaced: the old ones go on")
+            self._replace_before = 0.0
 
 
 def backoff(slot: Slot) -> float:

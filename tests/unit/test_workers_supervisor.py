@@ -167,6 +167,9 @@ def test_an_old_process_that_fails_while_it_starts_does_not_end_a_reload(
         wait_until(lambda: len(supervisor.children) == 3)
         fail.touch()
         wait_until(lambda: starting not in supervisor.children)
+        turn = supervisor._turned
+        wait_until(lambda: supervisor._turned > turn + 0.3)
+        assert len(supervisor.children) == 2, "the next place waits until the first successor works"
         go.touch()
         wait_until(lambda: first[1] not in [child.process.pid for child in supervisor.children])
         wait_until(lambda: supervisor.healthy)
