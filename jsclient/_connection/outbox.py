@@ -272,7 +272,10 @@ class Outbox:
         deadline. The flusher continues then. `in_line` waits a while for the other thread.
         """
         try:
+            ended = False  # looked at in the next round, because of `test_interrupted_loops`
             for rounds in count(1):
+                if ended:
+                    break
                 sender = self.sender
                 if sender is None:
                     return not self.frames
@@ -296,10 +299,9 @@ class Outbox:
                     if not self.ticking:
                         self._kick()  # the flusher checks that the other thread makes progress
                     return False
-                if not done and (deadline is AT_ONCE or not self._wait_writable(sender, deadline)):
-                    break
-                if rounds % ROUNDS == 0 and deadline.expired():
-                    break
+                ended = (rounds % ROUNDS == 0 and deadline.expired()) or not (
+                    done or (deadline is not AT_ONCE and self._wait_writable(sender, deadline))
+                )
         except BaseException:  # of a signal handler: the flusher writes what others have left to this thread
             self._kick()
             raise

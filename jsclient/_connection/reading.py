@@ -250,10 +250,12 @@ class Reading:
             if not seat.acquire(False):
                 return self.recall()  # two want to read: the reader serves both
             self.borrowed += self.lent
-            while found is None and self.lent and not self.left and wanted() and (look := until.at_most(LOOK)):
+            while True:
+                look = until.at_most(LOOK)
+                if found is not None or not (self.lent and not self.left and wanted() and look):
+                    return found
                 # Not `recv` alone: after a signal handler that would go on, although the reader has taken over.
                 found = self._read(take) if self._poller.poll(1000 * look) else None
-            return found
         finally:
             try:
                 waiting.free(seat)

@@ -224,7 +224,9 @@ class Requests(ReplySink):
                     if silence.sent:
                         return
                     raise
-                while message is not None:
+                while True:
+                    if message is None:
+                        return
                     if not count and message.status is not None and message.status.code == 503:
                         raise no_responders(subject)
                     call.took(message)

@@ -48,6 +48,14 @@ class _Entry:
     tried: float = -math.inf  # when it was picked, or lost
     not_before: float = -math.inf  # the client avoids a flapping server until then
 
+    def named_again(self, server: Server | None, doubtful: bool) -> None:
+        """A live server has named it in its INFO: a restarted one is no longer a lame duck."""
+        if server is None:
+            return
+        self.lame = False
+        if not doubtful and not self.confirmed:
+            self.server, self.confirmed = server, True
+
 
 class ServerPool:
     """Decides which server to try next, and after what delay. It is thread-safe; `now` is a monotonic clock.
@@ -294,11 +302,7 @@ class ServerPool:
             ]
             for entry in self._entries:
                 again = found.pop((entry.server.host, entry.server.port), None)
-                if again is None:
-                    continue
-                entry.lame = False  # named by a live server: a restarted one is no longer a lame duck
-                if not doubtful and not entry.confirmed:
-                    entry.server, entry.confirmed = again, True
+                entry.named_again(again, doubtful)
             room = MAX_DISCOVERED - sum(not e.server.explicit for e in self._entries)
             new = list(found.values())[: max(0, room)]
             if self._randomize:

@@ -222,7 +222,9 @@ class Session:
         reading.lend()
         try:
             # Checked again, because another thread may have started to wait meanwhile.
-            while self.engine.nobody_waits() and reading.park(link.next_ping) and link.error is None:
+            while True:
+                if not (self.engine.nobody_waits() and reading.park(link.next_ping) and link.error is None):
+                    return
                 self._keep_alive(link, time.monotonic())
         finally:
             reading.take_back()

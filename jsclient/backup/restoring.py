@@ -104,7 +104,10 @@ def check_format(js: JetStream, backup: Backup, name: str) -> None:
 
 def _file(path: Path, limit: int) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as file:
-        while piece := file.read(limit):
+        while True:
+            piece = file.read(limit)
+            if not piece:
+                return
             yield piece
 
 

@@ -47,13 +47,17 @@ def upload(
     window = _Window(nc, target, deadline)
     try:
         for piece, last in _with_last(pieces):
-            while window.sizes and (last or window.bytes + len(piece) > UNDER_WAY):
+            while True:
+                if not window.sizes or not (last or window.bytes + len(piece) > UNDER_WAY):
+                    break
                 size = window.next(patience)
                 if size is None:
                     break
                 yield size
             window.send(piece)
-        while window.sizes:
+        while True:
+            if not window.sizes:
+                return
             yield window.oldest()
     finally:
         window.close()

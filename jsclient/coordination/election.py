@@ -121,7 +121,9 @@ class Election:
         self._lease = lease
         try:
             self._call(self._on_gain, lease)
-            while lease.valid and not self._over.is_set():
+            while True:
+                if not lease.valid or self._over.is_set():
+                    return
                 self._change.wait(min(PATIENCE, self._ttl / 3))
         finally:
             self._lease = None

@@ -85,7 +85,9 @@ class Semaphore:
         with self._kv.watch(*self.keys, updates_only=True, meta_only=True) as changes:
             if deadline.at_most(SHORTEST_TRY) >= SHORTEST_TRY:
                 lease = self._try(self._terms, deadline)  # its release may have come before the watch
-            while lease is None:
+            while True:
+                if lease is not None:
+                    return lease
                 if deadline.expired():
                     raise errors.TimedOut(
                         f"{self.name!r} was not free within {deadline.seconds:g} s. Nothing was acquired. Try again."
@@ -94,7 +96,6 @@ class Semaphore:
                 if deadline.at_most(SHORTEST_TRY) < SHORTEST_TRY:
                     continue  # an answer that came too late would keep the seat from others until it expires
                 lease = self._try(self._terms, deadline)
-        return lease
 
     def _try(self, terms: Terms, deadline: Deadline) -> Lease | None:
         first = random.randrange(len(self.keys))

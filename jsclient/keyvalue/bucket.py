@@ -618,11 +618,15 @@ class KeyValue(Generic[V]):
         seen: set[str] = set()
         options = WatchOptions(ignore_deletes=True, meta_only=True)
         with self._watch(stored, options, None, patience.deadline(), coding) as watcher:
-            while (entry := watcher.next(patience.remaining())) is not None:
-                if entry.key not in seen:
-                    seen.add(entry.key)
-                    with patience.paused():
-                        yield entry.key
+            while True:
+                entry = watcher.next(patience.remaining())
+                if entry is None:
+                    return
+                if entry.key in seen:
+                    continue
+                seen.add(entry.key)
+                with patience.paused():
+                    yield entry.key
 
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry[V]]:
         """All stored revisions of a key, oldest first, including markers. Raises KeyNotFound if there are none.

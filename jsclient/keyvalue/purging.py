@@ -32,10 +32,10 @@ def purge_all(kv: KeyValue[Any], patience: Patience) -> int:
         for key in kv._keys((), patience, None):
             if not _usable(kv, key):
                 continue
-            futures.append(publish(kv._write_prefix + key, b"", headers=PURGE_HEADERS, msg_id=next_nuid()))
-            count += 1
             if len(futures) >= PURGE_WINDOW:
                 futures.popleft().result(patience.remaining())
+            futures.append(publish(kv._write_prefix + key, b"", headers=PURGE_HEADERS, msg_id=next_nuid()))
+            count += 1
         for future in futures:
             future.result(patience.remaining())
     return count

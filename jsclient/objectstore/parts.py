@@ -53,7 +53,9 @@ class Parts:
         found = 0
         chunks = self._open(opening, opening, headers_only=True)
         try:
-            while found < self.info.size:
+            while True:
+                if found >= self.info.size:
+                    break
                 message = chunks.next_message()
                 self._starts.append(found)
                 self._seqs.append(message.stream_seq)
@@ -100,7 +102,9 @@ class Parts:
             return
         chunks = self.following(number, opening, whole)
         try:
-            while length:
+            while True:
+                if not length:
+                    return
                 piece = next(chunks)[skip : skip + length]
                 skip = 0
                 length -= len(piece)

@@ -484,7 +484,10 @@ class ObjectStore:
     def _list(self, show_deleted: bool, patience: Patience) -> Iterator[ObjectInfo]:
         options = WatchOptions(ignore_deletes=not show_deleted)
         with self._watch(options, None, patience.deadline()) as watcher:
-            while (info := watcher.next(patience.remaining())) is not None:
+            while True:
+                info = watcher.next(patience.remaining())
+                if info is None:
+                    return
                 with patience.paused():
                     yield info
 
@@ -533,6 +536,13 @@ def _pause(deadline: Deadline) -> None:
     time.sleep(deadline.at_most(random.uniform(0, META_WAIT)))
 
 
+def _write(file: IO[bytes], chunk: bytes) -> None:
+    """An unbuffered file may take a part of the data."""
+    view = memoryview(chunk)
+    while len(view):
+        view = view[file.write(view) :]
+
+
 def _write_whole(reader: ObjectReader, path: Path) -> None:
     """Write to a temporary file next to the destination and rename it at the end: all of it or nothing."""
     # `tempfile` makes private files. Only `os.umask` returns the mode for them, and it changes the whole process.
@@ -540,9 +550,7 @@ def _write_whole(reader: ObjectReader, path: Path) -> None:
     with open(temporary, "xb", buffering=0) as file:
         try:
             for chunk in reader.chunks():
-                view = memoryview(chunk)
-                while len(view):
-                    view = view[file.write(view) :]
+                _write(file, chunk)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

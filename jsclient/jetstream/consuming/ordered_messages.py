@@ -269,11 +269,12 @@ class OrderedMessages(MessageIterator[M]):
         if not take_turn(self._order, deadline.remaining()):
             return False
         try:
-            while self._made_again(deadline):
+            while True:
+                if not self._made_again(deadline):
+                    return False
                 if not self._mailbox.items and self._mailbox.closed is None:
                     return True
                 self._take_some(deadline)
-            return False
         finally:
             self._order.release()
 

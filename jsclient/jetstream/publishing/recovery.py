@@ -198,7 +198,9 @@ class Recovery:
             self._sending = True
         left: dict[bytes, Entry] = {}
         try:
-            while not self._all_sent(left):
+            while True:
+                if self._all_sent(left):
+                    return
                 left = self._send_all(self._take_held(), held=True)
                 self._keep(left)
         except BaseException:
