@@ -48,6 +48,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.live)
 
 
+@pytest.fixture(scope="session")
+def cryptography() -> Any:
+    """For tests that sign or make certificates. Python 3.13 without the interpreter lock has no build of it."""
+    return pytest.importorskip("cryptography")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`pytest -n 2`: a file stays in one process, and the whole of Spark in one, where it has one session. The files

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".tools" / "free-threaded"
 SUITE, PACKAGE = "trixie", "python3.13"
 #: The tests import these packages. Later versions of hypothesis need a Rust compiler here.
-NEEDS = ["attrs", "hypothesis<6.140", "nats-py", "prometheus-client", "pytest", "pytest-timeout"]
-NEEDS += ["websockets"]
+NEEDS = ["attrs", "build", "hypothesis<6.140", "nats-py", "opentelemetry-sdk", "prometheus-client", "pytest"]
+NEEDS += ["pytest-timeout", "setuptools", "typing_extensions", "websockets", "wheel"]
 GUARD = '#error "Py_GIL_DISABLED is only supported in Python 3.14+"'
 FLAG = "#define _Py_STATICALLY_ALLOCATED_FLAG 0"
 NEWEST_ONLY = "#if PY314_PLUS"

@@ -23,8 +23,7 @@ VERSIONS = [(3, minor) for minor in range(10, 15)]
 #: What of the extra `dev` these tests import; the other parts are large, and Spark has its own tests.
 NEEDS = ["hypothesis", "nats-py", "opentelemetry-sdk", "pandas", "prometheus-client", "pytest", "pytest-timeout"]
 #: They sign with Ed25519, and `cryptography` has no build for 3.13 without the lock.
-SIGNING = ["unit/test_auth.py", "unit/test_nkeys.py", "live/test_auth.py", "live/test_auth_callout.py"]
-SIGNING += ["live/test_auth_callout_recipe.py"]
+SIGNING = ["live/test_auth.py", "live/test_auth_callout.py", "live/test_auth_callout_recipe.py"]
 MARKS = "not slow and not faults and not scale and not spark and not spark_modes and not docker"
 
 

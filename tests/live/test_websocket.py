@@ -30,7 +30,7 @@ CLIENT_HELLO = b"\x16\x03"
 
 
 @pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certs(cryptography: object, tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return certificates(tmp_path_factory.mktemp("certs"))
 
 

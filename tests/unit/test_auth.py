@@ -100,27 +100,32 @@ def test_callables_are_asked_every_time() -> None:
     assert [auth.fields(None).auth_token, auth.fields(None).auth_token] == ["one", "two"]
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_nkey_seed() -> None:
     fields = Authenticator(nkey_seed=SEED).fields("the nonce")
     assert (fields.nkey, fields.jwt) == (PUBLIC, None)
     assert signed_by_seed(fields, b"the nonce")
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_nkey_needs_a_nonce() -> None:
     with pytest.raises(AuthError, match="nonce"):
         Authenticator(nkey_seed=SEED).fields(None)
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_jwt_and_seed() -> None:
     fields = Authenticator(jwt=JWT, nkey_seed=SEED).fields("n")
     assert (fields.nkey, fields.jwt) == (None, JWT)
     assert signed_by_seed(fields, b"n")
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_jwt_to_a_server_without_authentication() -> None:
     assert Authenticator(jwt=JWT, nkey_seed=SEED).fields(None).jwt == JWT
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_signature_callback_raw_and_text() -> None:
     pair = nkeys.KeyPair(SEED)
     assert signed_by_seed(Authenticator(nkey=PUBLIC, signature_callback=pair.sign).fields("n"), b"n")
@@ -168,6 +173,7 @@ def test_contradictions_are_refused_without_secrets(options: dict[str, Any]) -> 
     assert SEED not in str(caught.value)
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_nothing_secret_in_repr() -> None:
     auth = Authenticator(jwt=JWT, nkey_seed=SEED)
     assert SEED not in repr(auth)
@@ -179,11 +185,13 @@ def test_nothing_secret_in_repr() -> None:
     assert fields.sig not in repr(fields)
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_pickles_with_its_secrets() -> None:
     auth = pickle.loads(pickle.dumps(Authenticator(jwt=JWT, nkey_seed=SEED)))
     assert auth.fields("n").jwt == JWT
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_digest_tells_credentials_apart_whatever_the_nonce() -> None:
     one, two = Authenticator(nkey_seed=SEED).fields("1"), Authenticator(nkey_seed=SEED).fields("2")
     assert one.sig != two.sig
@@ -254,6 +262,7 @@ def creds_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_a_file_is_read_again_at_every_connect(creds_file: Path) -> None:
     auth = Authenticator(credentials=str(creds_file))
     first = auth.fields("n")
@@ -263,6 +272,7 @@ def test_a_file_is_read_again_at_every_connect(creds_file: Path) -> None:
     assert first.digest != second.digest
 
 
+@pytest.mark.usefixtures("cryptography")
 @pytest.mark.parametrize("kind", ["path", "bytes", "text", "callable", "secret"])
 def test_forms_of_credentials(creds_file: Path, kind: str) -> None:
     source: Any = {
@@ -275,6 +285,7 @@ def test_forms_of_credentials(creds_file: Path, kind: str) -> None:
     assert Authenticator(credentials=source).fields("n").jwt == JWT
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_credentials_path_from_the_environment(creds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JSCLIENT_TEST_CREDS", str(creds_file))
     assert Authenticator(credentials="env:JSCLIENT_TEST_CREDS").fields("n").jwt == JWT
@@ -293,6 +304,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         Authenticator(credentials=big).fields("n")
 
 
+@pytest.mark.usefixtures("cryptography")
 @pytest.mark.skipif(os.name != "posix", reason="file modes are a matter of POSIX")
 def test_a_file_others_can_read_is_warned_about_once(creds_file: Path, caplog: pytest.LogCaptureFixture) -> None:
     creds_file.chmod(0o644)
@@ -303,6 +315,7 @@ def test_a_file_others_can_read_is_warned_about_once(creds_file: Path, caplog: p
     assert "can be read by other users" in caplog.text
 
 
+@pytest.mark.usefixtures("cryptography")
 @pytest.mark.parametrize("text", [SEED, f"\n {SEED} \n", CREDS, f"-----BEGIN USER NKEY SEED-----\n{SEED}\n"])
 def test_seed_files(tmp_path: Path, text: str) -> None:
     path = tmp_path / "user.nk"
@@ -356,6 +369,7 @@ def test_a_variable_that_holds_no_path_is_not_shown(variable: str, field: str, a
     assert "marker" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_a_variable_may_hold_the_credentials_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JSCLIENT_TEST_CREDS", CREDS)
     assert Authenticator(credentials="env:JSCLIENT_TEST_CREDS").fields("n").jwt == JWT
@@ -364,6 +378,7 @@ def test_a_variable_may_hold_the_credentials_themselves(monkeypatch: pytest.Monk
 # --- which seeds sign
 
 
+@pytest.mark.usefixtures("cryptography")
 @pytest.mark.parametrize("kind", [kind for kind in nkeys.KeyType if kind is not nkeys.KeyType.USER])
 def test_only_user_seeds_sign(kind: nkeys.KeyType, tmp_path: Path) -> None:
     """A server that says "sign this" could be handed the claims of a new user by an account's or operator's seed."""

@@ -16,6 +16,7 @@ SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 PUBLIC = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_seed_to_public_as_every_other_client() -> None:
     pair = KeyPair(SEED)
     assert pair.kind is KeyType.USER
@@ -23,6 +24,7 @@ def test_seed_to_public_as_every_other_client() -> None:
     assert SEED not in repr(pair)
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_sign_and_verify() -> None:
     signature = KeyPair(SEED).sign(b"nonce")
     assert len(signature) == 64
@@ -43,6 +45,7 @@ def test_every_kind_round_trips(kind: KeyType, letter: str) -> None:
     assert nkeys.decode_seed(seed) == (kind, raw)
 
 
+@pytest.mark.usefixtures("cryptography")
 def test_blanks_around_a_seed_do_not_matter() -> None:
     assert KeyPair(f"  {SEED}\r\n").public == PUBLIC
 

@@ -39,7 +39,7 @@ class Strike(plain.Strike):
 
 
 @pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certs(cryptography: object, tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return certificates(tmp_path_factory.mktemp("certs"))
 
 

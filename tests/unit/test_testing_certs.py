@@ -11,7 +11,7 @@ from jsclient.testing import Certificates, Pair, certificates
 
 
 @pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certs(cryptography: object, tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return certificates(tmp_path_factory.mktemp("certs"))
 
 

@@ -22,7 +22,7 @@ from jsclient.testing.certs import Certificates, Pair, certificates
 
 
 @pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certs(cryptography: object, tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return certificates(tmp_path_factory.mktemp("certs"))
 
 

@@ -138,15 +138,17 @@ def test_no_exception_of_a_signal_handler_is_lost_while_locks_go(monkeypatch: py
     def handler(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def make_locks(end: float) -> None:  # a function, because of `test_interrupted_loops`
+        while time.monotonic() < end and not lost:
+            waiting.new_lock()
+            waiting.new_turn()
+
     before = signal.signal(signal.SIGALRM, handler)
     try:
         for number in range(60):
-            end = time.monotonic() + 5
             with pytest.raises(KeyboardInterrupt):
                 signal.setitimer(signal.ITIMER_REAL, 0.001 + number / 50_000)
-                while time.monotonic() < end and not lost:
-                    waiting.new_lock()
-                    waiting.new_turn()
+                make_locks(time.monotonic() + 5)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
