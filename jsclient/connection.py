@@ -176,7 +176,7 @@ class Connection:
                 if size > encoder.max_payload:
                     raise encoder.too_large(size)
                 frame = b"".join((b"H", start, header_size(length), pub_end(size), block, payload, b"\r\n"))
-        engine.post_core(frame)
+        engine.enqueue_core(frame)
         if GIL:
             engine.messages_out += 1
         else:
@@ -191,7 +191,7 @@ class Connection:
         if engine.draining or not fits or b"*" in reply or b">" in reply:
             self._publish_answer(message, payload, headers)
             return
-        engine.post_core(pub(pub_start(reply), payload))  # type: ignore[arg-type]
+        engine.enqueue_core(pub(pub_start(reply), payload))  # type: ignore[arg-type]
         if GIL:
             engine.messages_out += 1
         else:

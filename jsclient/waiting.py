@@ -13,7 +13,7 @@ Therefore:
   (`Thread.start` waits, too) or run code of the user. `tools/rules.py` finds calls that wait.
 * Steps that a nested call could spoil need no lock. Each of them is one call into C (see `pings` and `subscriptions`).
 * A thread holds a `new_turn` across waits. A call on top of that thread gets `Reentered` (`check_turn`).
-* The send lock of a link is such a turn, but no thread waits while it has it. A handler on top of a write may post
+* The send lock of a link is such a turn, but no thread waits while it has it. A handler on top of a write may enqueue
   frames. If it makes a call that waits, this raises `Reentered` (see `outbox`).
 * A call that would wait for the thread beneath it raises an error. `get` raises `Reentered` if its thread is the reader
   of a connection. It also does so for a wait without a limit under a `new_lock` that others may need to answer.

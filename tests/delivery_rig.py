@@ -31,15 +31,15 @@ class Line(FakeConnection):
         self.requested: list[bytes] = []
         self.full = False
         self.later: list[Any] = []  # further answers to the same request
-        self.post_now = self._post_now
+        self.enqueue_now = self._enqueue_now
 
     def pub_start(self, subject: str, reply: bytes = b"") -> bytes:
         return super().pub_start(subject, reply) if reply else frames.pub_start(subject.encode())
 
-    def _post_now(self, frame: bytes, deadline: Any = None) -> None:
+    def _enqueue_now(self, frame: bytes, deadline: Any = None) -> None:
         if self.full:
             raise errors.BufferFull("full")
-        self.post(frame)
+        self.enqueue(frame)
 
     def request(self, subject: str, payload: bytes, *, timeout: Any, headers: bytes | None, **_: Any) -> Msg:
         self.requested.append(headers or b"")

@@ -52,16 +52,16 @@ class Line(FakeConnection):
         self.answer = answer or (lambda number, operation: None)
         self.inbox = Inbox()
         self.operations: list[int] = []
-        self.post_now = self._post_now
+        self.enqueue_now = self._enqueue_now
 
     def open_inbox(self, subject: str) -> Inbox:
         self.inbox = Inbox()
         return self.inbox
 
-    def _post_now(self, frame: bytes, deadline: Any = None) -> None:
-        self.post(frame)
+    def _enqueue_now(self, frame: bytes, deadline: Any = None) -> None:
+        self.enqueue(frame)
 
-    def post(self, frame: bytes) -> None:
+    def enqueue(self, frame: bytes) -> None:
         for number, operation in re.findall(rb"\.(\d+)\.(\d)\.\$FI ", bytes(frame)):
             self._sent(int(number), int(operation))
 

@@ -55,9 +55,9 @@ class FakeConnection:
         self.drainables = Drainables()
         self.round_trip = 0.0
         self._engine = self
-        self.post_now: Callable[[bytes], None] = self.post
+        self.enqueue_now: Callable[[bytes], None] = self.enqueue
 
-    def post(self, frame: bytes) -> None:
+    def enqueue(self, frame: bytes) -> None:
         if self.closed is not None:
             raise self.closed
         if not self.is_connected:

@@ -104,7 +104,7 @@ class Connection:
     def sends_within(self, deadline: Deadline) -> Iterator[None]:
         yield
 
-    def post_at_once(self, frame: bytes) -> None:
+    def enqueue_at_once(self, frame: bytes) -> None:
         if not self.is_connected:
             raise errors.ConnectionLost("there is no link")
         if b" " not in frame:
@@ -113,7 +113,7 @@ class Connection:
         reply, _, payload = frame.partition(b" ")
         self.server.pull(json.loads(payload), reply)
 
-    def post(self, frame: Any) -> None:
+    def enqueue(self, frame: Any) -> None:
         self.server.given_back(frame)
 
     def remove_subscription(self, inbox: Any, tell_server: bool = False, keep_sink: bool = False) -> None:

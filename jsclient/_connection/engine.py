@@ -98,10 +98,10 @@ class Engine:
         self.encoder: Encoder = Encoder(lambda: self.connected_url)
         # Calls made for every message: an attribute here saves a call in between.
         self.encode: Callable[..., bytes] = self.encoder.encode
-        self.post: Callable[..., None] = self.outbox.post
-        self.post_core: Callable[[Frame], None] = self.outbox.post_core
-        self.post_now: Callable[..., None] = self.outbox.post_now
-        self.post_at_once: Callable[[Frame], None] = self.outbox.post_at_once
+        self.enqueue: Callable[..., None] = self.outbox.enqueue
+        self.enqueue_core: Callable[[Frame], None] = self.outbox.enqueue_core
+        self.enqueue_now: Callable[..., None] = self.outbox.enqueue_now
+        self.enqueue_at_once: Callable[[Frame], None] = self.outbox.enqueue_at_once
         self.flush_outbox: Callable[[], None] = self.outbox.flush
         self.requests: Requests = Requests(self)
         self.request: Callable[..., Msg] = self.requests.request
@@ -131,7 +131,7 @@ class Engine:
     def _instrument(self, instrument: Instrumentation) -> None:
         """Replace the calls that run for every message. An engine without an instrument pays nothing."""
         self.request = instruments.sending(instrument, "request", self.request)
-        self.post = instruments.posting(instrument, self.post)
+        self.enqueue = instruments.enqueuing(instrument, self.enqueue)
         self.events.instrument(instrument)
 
     def gone(self) -> None:

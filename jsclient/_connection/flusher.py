@@ -103,7 +103,7 @@ class Flusher:
             busy = empty < IDLE_TICKS
             outbox.ticking = busy
             if not busy and (outbox.frames or chain.running) and not outbox.offline:
-                empty = 0  # posted, or a chain begun, between the last look and the flag
+                empty = 0  # enqueued, or a chain begun, between the last look and the flag
                 continue
             sent = outbox.bytes_out
             # A signal handler may hold back frames that have left the queue, also of other threads: look regularly.

@@ -2,10 +2,11 @@
 
 Appending takes no lock. There are two ways in:
 
-* `post` coalesces. Async publishes and acks leave at 64 KiB, by the flusher within about 2 ms, or before any call of
-  this library blocks. `post_core` does the same at 108 KiB, but after a quiet moment a core publish leaves immediately.
+* `enqueue` coalesces. Async publishes and acks leave at 64 KiB, by the flusher within about 2 ms, or before any call of
+  this library blocks. `enqueue_core` does the same at 108 KiB, but after a quiet moment a core publish leaves
+  immediately.
 
-* `post_now` appends, then writes as much as the kernel accepts. It is for requests, synchronous publishes, pulls and
+* `enqueue_now` appends, then writes as much as the kernel accepts. It is for requests, synchronous publishes, pulls and
   flushes. The flusher writes the rest, so no caller waits for the network here.
 
 Both are bounded. A caller that finds a megabyte queued waits for room, within its timeout. If there is none, it learns
@@ -15,7 +16,7 @@ If the link is lost, plain `bytes` frames (core publishes, acks) that the kernel
 link. `LinkFrame`s do not: their owners re-issue them or fail them.
 
 Signal handlers have this contract, which the site's page on threads has for users. On top of a write of the same thread
-a handler may post, and the code beneath sends the frame. It cannot wait there, because no other thread can write
+a handler may enqueue, and the code beneath sends the frame. It cannot wait there, because no other thread can write
 meanwhile, so a call that waits raises Reentered. A handler that stays there for longer than `STUCK` costs the link, see
 `look`.
 """
@@ -131,14 +132,14 @@ class Outbox:
 
     # --- ways in ----------------------------------------------------------------------------------------
 
-    def post(self, frame: Frame, limit: int = COALESCE) -> None:
+    def enqueue(self, frame: Frame, limit: int = COALESCE) -> None:
         """Queue a frame. It leaves with others, or immediately when `limit` bytes are queued.
 
         Raises BufferFull, ConnectionLost (LinkFrame while offline) or the reason why the connection is closed. In each
         case nothing of the frame is sent.
         """
         if self.offline:
-            self._post_offline(frame)
+            self._enqueue_offline(frame)
             return
         size = len(frame)  # not inside the addition: threads may switch at a call, and a count would be lost
         if GIL:
@@ -153,10 +154,10 @@ class Outbox:
         elif not self.ticking:
             self._kick()
 
-    def post_core(self, frame: Frame) -> None:
-        """`post` for core publishes: after a quiet moment a frame leaves immediately."""
+    def enqueue_core(self, frame: Frame) -> None:
+        """`enqueue` for core publishes: after a quiet moment a frame leaves immediately."""
         if self.offline:
-            self._post_offline(frame)
+            self._enqueue_offline(frame)
             return
         size = len(frame)
         if GIL:
@@ -179,20 +180,20 @@ class Outbox:
             if took >= CONVOY:
                 self._first_sent = now + CONVOY_PAUSE * took
 
-    def post_now(self, frame: Frame, deadline: Deadline | None = None) -> None:
-        """Queue a frame and write as much as the kernel accepts. Raises as `post` and Reentered as `check_wait`.
+    def enqueue_now(self, frame: Frame, deadline: Deadline | None = None) -> None:
+        """Queue a frame and write as much as the kernel accepts. Raises as `enqueue` and Reentered as `check_wait`.
 
         `deadline` bounds the wait for room in a full queue (None: `patience`), then BufferFull.
         """
         if self.size >= HIGH_WATER and not self._make_room(deadline or self.patience()):
             raise self._full()
-        self.post_at_once(frame)
+        self.enqueue_at_once(frame)
 
-    def post_at_once(self, frame: Frame) -> None:
-        """`post_now` for small frames such as pulls, whose owners limit their number. It does not wait for room,
+    def enqueue_at_once(self, frame: Frame) -> None:
+        """`enqueue_now` for small frames such as pulls, whose owners limit their number. It does not wait for room,
         because its callers have their own deadlines."""
         if self.offline:
-            self._post_offline(frame)
+            self._enqueue_offline(frame)
             return
         self.count_queued(len(frame))
         self.frames.append(frame)
@@ -208,7 +209,7 @@ class Outbox:
         if self.withdraw(frame):
             raise self.closed()
 
-    def post_control(self, frame: Frame) -> None:
+    def enqueue_control(self, frame: Frame) -> None:
         """Queue a SUB, UNSUB or PONG. It neither sends nor waits; `check_control` is its bound."""
         self.count_queued(len(frame))
         self.frames.append(frame)
@@ -219,7 +220,7 @@ class Outbox:
             raise self._full()
 
     def leave(self, frame: Frame) -> bool:
-        """Queue a frame that others will write (see `wake_chain`); False when it has to be posted."""
+        """Queue a frame that others will write (see `wake_chain`); False when the caller has to send it."""
         size = len(frame)
         if self.offline or len(self.frames) >= MOST_LEFT or max(size, self.size) + size > MOST_LEFT_SIZE:
             return False
@@ -397,10 +398,10 @@ class Outbox:
 
     @contextmanager
     def sends_within(self, deadline: Deadline) -> Iterator[None]:
-        """In the body, a post of this thread waits for room until `deadline` at most.
+        """In the body, this thread waits for room until `deadline` at most.
 
         It is for calls that have a timeout and are made of others that have none. Only a full queue looks at it, so an
-        ordinary post does not pay for it.
+        ordinary call does not pay for it.
         """
         me, bounds = get_ident(), self._bounds
         before = bounds.get(me)  # of the call beneath a signal handler
@@ -414,7 +415,7 @@ class Outbox:
                 bounds[me] = before
 
     def patience(self) -> Deadline:
-        """The time that a post of this thread without its own deadline may wait for room."""
+        """The time that a call of this thread without its own deadline may wait for room."""
         bound = self.bound()
         return Deadline(self.write_timeout if bound is None else bound.at_most(self.write_timeout))
 
@@ -450,7 +451,7 @@ class Outbox:
 
     # --- offline ----------------------------------------------------------------------------------------
 
-    def _post_offline(self, frame: Frame) -> None:
+    def _enqueue_offline(self, frame: Frame) -> None:
         deadline: Deadline | None = None
         while True:
             online = self.online  # taken before the check, to catch the end of this offline time
@@ -543,7 +544,7 @@ class Outbox:
         return taken
 
     def refuse(self, reason: Callable[[], BaseException]) -> None:
-        """Accept nothing more: callers that post or wait for room get `reason()`. A drain can still send queued
+        """Accept nothing more: callers that enqueue or wait for room get `reason()`. A drain can still send queued
         frames."""
         with self._account:
             self.closed = reason

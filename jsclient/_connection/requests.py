@@ -51,7 +51,7 @@ class Requests(ReplySink):
         self._outbox = engine.outbox
         self._chain = engine.wake_chain
         self._encoder = engine.encoder
-        self._post_now = engine.outbox.post_now
+        self._enqueue_now = engine.outbox.enqueue_now
         self._lock = waiting.new_lock()
         self.waiting: dict[bytes, Call] = {}
         self.further: dict[bytes, waiting.Ticket[Any]] = {}
@@ -265,7 +265,7 @@ class Requests(ReplySink):
             self.waiting.update(zip(tokens, repeat(call)))
             self._check_open(call)
             for first in range(0, len(frames), EACH_WRITE):
-                self._post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
+                self._enqueue_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
             self._engine.count_out(len(subjects))
             reading = self._engine.lent_reading()
             ended: Any = None if reading is None else read_replies(reading, self.sid, call, deadline)
@@ -347,7 +347,7 @@ class Requests(ReplySink):
         if chain.running:
             chain.leave(call.frame, deadline)
         else:
-            self._post_now(call.frame, deadline)
+            self._enqueue_now(call.frame, deadline)
         self._engine.count_out(1)
         call.counted = True
 

@@ -251,7 +251,7 @@ class Session:
         for event in events:
             if isinstance(event, protocol.Ping):
                 if len(self.outbox.frames) < MAX_PONGS:
-                    self.outbox.post_control(PONG)
+                    self.outbox.enqueue_control(PONG)
                 pinged = True
             elif isinstance(event, protocol.Pong):
                 self._pong(link)

@@ -130,7 +130,7 @@ class WakeChain:
     def leave(self, frame: Frame, deadline: Deadline) -> None:
         """Post a frame while a chain runs: the thread that ends the chain sends the frames left."""
         if not self._outbox.leave(frame):
-            self._outbox.post_now(frame, deadline)
+            self._outbox.enqueue_now(frame, deadline)
             return
         if not self.running:
             self._outbox.nudge()

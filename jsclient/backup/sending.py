@@ -95,7 +95,7 @@ class _Window:
         # Never on another link: its server does not know this restore.
         large = len(piece) >= LARGE_PAYLOAD
         frame: Frame = LargeLinkFrame(pub_parts(start, piece)) if large else LinkFrame(pub(start, piece))
-        self._engine.post_now(frame, Deadline(self._deadline.at_most(STEP_TIMEOUT)))
+        self._engine.enqueue_now(frame, Deadline(self._deadline.at_most(STEP_TIMEOUT)))
         self._sent += 1
         self.sizes.append(len(piece))
         self.bytes += len(piece)

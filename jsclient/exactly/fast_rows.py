@@ -253,7 +253,7 @@ class _Batch(FastBatch):
     def _send_block(self, block: list[bytes], number: int) -> None:
         sent, self._size = self._size, number
         try:
-            self._engine.post_now(LinkFrame(b"".join(block)))
+            self._engine.enqueue_now(LinkFrame(b"".join(block)))
         except (ConnectionLost, BufferFull) as error:
             nothing = isinstance(error, BufferFull) or not error.sent
             if nothing and self.acked >= sent:

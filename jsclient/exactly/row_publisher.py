@@ -207,7 +207,7 @@ class RowPublisher:
         if not self._recovery.calm and self._recovery.admit(*self._entries(block)):
             return
         try:
-            self._engine.post_now(LinkFrame(b"".join(block)))
+            self._engine.enqueue_now(LinkFrame(b"".join(block)))
         except (ConnectionLost, BufferFull):
             self._recovery.hold(*self._entries(block))
 

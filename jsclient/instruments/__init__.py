@@ -226,18 +226,18 @@ def taking(instrument: Instrumentation, take: Callable[..., Any]) -> Callable[..
     return instrumented
 
 
-def posting(instrument: Instrumentation, post: Callable[..., None]) -> Callable[..., None]:
+def enqueuing(instrument: Instrumentation, enqueue: Callable[..., None]) -> Callable[..., None]:
     """A function that queues frames, and reports acks among them to the instrument."""
 
-    @functools.wraps(post)
+    @functools.wraps(enqueue)
     def instrumented(frame: Any, *more: Any) -> None:
         if not (isinstance(frame, bytes) and frame.startswith(ACK_START)):
-            return post(frame, *more)
+            return enqueue(frame, *more)
         subject, _, rest = frame[ACK_SUBJECT:].partition(b" ")
         body = rest.partition(b"\r\n")[2]
         end = begin(instrument, Operation("ack", subject.decode("utf-8", "replace"), detail=ack_word(body)))
         try:
-            post(frame, *more)
+            enqueue(frame, *more)
         except BaseException as error:
             finish(end, error)
             raise

@@ -264,7 +264,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         except AttributeError:
             _already()
         try:
-            engine_of(self.connection).post(_ACK(reply))
+            engine_of(self.connection).enqueue(_ACK(reply))
         except BaseException:
             self._open = True
             raise
@@ -301,7 +301,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         """Still working: restart the server's ack_wait clock. You can call it repeatedly."""
         if not hasattr(self, "_open"):
             _already()
-        self._post(IN_PROGRESS)
+        self._enqueue(IN_PROGRESS)
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
         """Ack and ask for the next message in one frame; waits at most `timeout` seconds (30 by default) for it.
@@ -350,16 +350,16 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     def _finish(self, body: bytes) -> None:
         self.claim()
         try:
-            self._post(body)
+            self._enqueue(body)
         except BaseException:
             self._open = True
             raise
 
-    def _post(self, body: bytes) -> None:
+    def _enqueue(self, body: bytes) -> None:
         reply = self.msg.raw_reply
         if not reply:
             _no_reply()
-        engine_of(self.connection).post(pub(pub_start(reply), body))
+        engine_of(self.connection).enqueue(pub(pub_start(reply), body))
 
     def __repr__(self) -> str:
         state = "" if hasattr(self, "_open") else " acked"

@@ -21,7 +21,7 @@ BROKEN = b"NATS/1.0\r\nno colon\r\nKV-Operation: DEL\r\n\r\n"
 
 def publish_broken(nc: jsclient.Connection, subject: str, body: bytes = b"x", block: bytes = BROKEN) -> None:
     start = b"HPUB %s %d %d\r\n" % (subject.encode(), len(block), len(block) + len(body))
-    engine_of(nc).post(start + block + body + b"\r\n")
+    engine_of(nc).enqueue(start + block + body + b"\r\n")
     nc.flush()
 
 

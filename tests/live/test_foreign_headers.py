@@ -33,7 +33,7 @@ BROKEN = b"no colon\r\nKept: 1\r\n"
 def send(js: JetStream, subject: str, payload: bytes = b"x", lines: bytes = LINES) -> None:
     block = b"NATS/1.0\r\n" + lines + b"\r\n"
     start = b"HPUB %b %d %d\r\n" % (subject.encode(), len(block), len(block) + len(payload))
-    engine_of(js.nc).post(start + block + payload + b"\r\n")
+    engine_of(js.nc).enqueue(start + block + payload + b"\r\n")
     js.nc.flush()
 
 

@@ -113,7 +113,7 @@ def test_nobody_forges_the_end_of_another_pull(nc: Any, attacker: Any) -> None:
     for guess in (f"{int(number) + 1}", f"{int(number) + 1}-{seal}", f"{int(number) + 1}-"):
         block = b"NATS/1.0 409 Consumer Deleted\r\n\r\n"
         engine = engine_of(attacker)
-        engine.post(engine.encode(f"{prefix}.{guess}", b"", headers=block))
+        engine.enqueue(engine.encode(f"{prefix}.{guess}", b"", headers=block))
     attacker.flush()
     nc.flush()
     js.publish("forgepull", b"real")

@@ -206,7 +206,7 @@ def test_without_an_instrument_the_functions_are_the_plain_ones(server: NatsServ
         engine: Any = engine_of(nc)
         assert "publish" not in vars(nc)
         assert engine.request == engine.requests.request
-        assert engine.post == engine.outbox.post
+        assert engine.enqueue == engine.outbox.enqueue
         assert "publish" not in vars(JetStream(nc))
         assert inspect.unwrap(engine.request) == engine.request
 

@@ -161,18 +161,18 @@ def lose_the_first_frame(
     """The link is lost just when the next call sends. `lose`: what becomes of that frame; `then`: called behind each
     later one."""
     engine = engine_of(nc)
-    post = engine.outbox.post_at_once
+    enqueue = engine.outbox.enqueue_at_once
     struck: list[Any] = []
 
     def losing(frame: Any) -> None:
         if struck:
-            post(frame)
+            enqueue(frame)
             then()
             return
         struck.append(frame)
         lose(frame)
 
-    monkeypatch.setattr(engine.outbox, "post_at_once", losing)
+    monkeypatch.setattr(engine.outbox, "enqueue_at_once", losing)
 
 
 def test_what_is_sent_again_after_a_loss_keeps_its_cancel_token(

@@ -46,7 +46,7 @@ def publish_raw(js: JetStream, subject: str, payload: bytes = b"x", headers: dic
         return info.storage + info.memory
 
     before = stored()
-    engine_of(js.nc).post(engine_of(js.nc).encode(FilterInSubject(subject), payload, b"", headers))
+    engine_of(js.nc).enqueue(engine_of(js.nc).encode(FilterInSubject(subject), payload, b"", headers))
     js.nc.flush()
     wait_until(lambda: stored() > before, 5)  # a server stores first, and counts then
 

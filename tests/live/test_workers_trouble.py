@@ -65,7 +65,7 @@ class Unprintable(Exception):
 def test_odd_reasons_and_headers_reach_the_dead_letters(stream: Stream, dead: Stream, keyed: bool) -> None:
     fill(stream, 4)
     stream.js.nc.publish("trouble.x", b"4", headers={"Good": "yes", "Nats-Msg-Id": "id"})
-    engine_of(stream.js.nc).post(b"HPUB trouble.x 29 30\r\nNATS/1.0\r\nA b: c\r\nGood: x\r\n\r\n5\r\n")
+    engine_of(stream.js.nc).enqueue(b"HPUB trouble.x 29 30\r\nNATS/1.0\r\nA b: c\r\nGood: x\r\n\r\n5\r\n")
     raised: list[BaseException] = [
         Reject("two\r\nlines"),
         Reject(7),  # type: ignore[arg-type]

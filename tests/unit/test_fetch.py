@@ -31,7 +31,7 @@ class Answering(Connection):
         self.items = items
         self.pulls = 0
 
-    def post_at_once(self, frame: bytes) -> None:
+    def enqueue_at_once(self, frame: bytes) -> None:
         if not self.is_connected:
             raise errors.ConnectionLost("there is no link")
         self.pulls += 1
@@ -149,9 +149,9 @@ def test_a_pull_that_ends_before_its_time_is_followed_by_others_with_pauses(left
 @pytest.mark.parametrize("left", ["-1", "0", "1"])
 def test_what_comes_for_a_later_pull_is_taken(left: str) -> None:
     class Later(Answering):
-        def post_at_once(self, frame: bytes) -> None:
+        def enqueue_at_once(self, frame: bytes) -> None:
             self.items = (one(1), one(2)) if self.pulls else self.items
-            super().post_at_once(frame)
+            super().enqueue_at_once(frame)
 
     for said in ("408 Request Timeout", "409 Batch Completed"):
         batch = fetch(Later(f"{said}\r\nNats-Pending-Messages: {left}"), timeout=2.0)
@@ -173,9 +173,9 @@ def test_a_pull_that_ends_before_anybody_waits_is_followed_by_the_next_one() -> 
     """All of it may be there when the fetch looks for the first time."""
 
     class Early(Answering):
-        def post_at_once(self, frame: bytes) -> None:
+        def enqueue_at_once(self, frame: bytes) -> None:
             self.items = (one(1), "408 Request Timeout") if self.pulls == 0 else (one(2),)
-            super().post_at_once(frame)
+            super().enqueue_at_once(frame)
 
     connection = Early()
     batch = fetch(connection, timeout=1.5)

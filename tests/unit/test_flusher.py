@@ -137,7 +137,7 @@ def test_it_looks_now_and_then_at_what_has_left_the_queue_and_is_not_out(made: A
 
 
 def test_no_frame_is_stranded_at_the_moment_of_parking(made: Any) -> None:
-    """A poster that sees `ticking` need not kick: whatever the interleaving, the frame leaves."""
+    """A enqueuer that sees `ticking` need not kick: whatever the interleaving, the frame leaves."""
     flusher, box = made
     for number in range(300):
         box.frames.append(b"x")

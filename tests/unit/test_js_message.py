@@ -31,7 +31,7 @@ class Recorder:
         self.server_info = ServerInfo(version=version)
         self.options = jsclient.ConnectOptions()
 
-    def post(self, frame: bytes) -> None:
+    def enqueue(self, frame: bytes) -> None:
         if self.fail is not None:
             raise self.fail
         self.frames.append(frame)

@@ -105,29 +105,29 @@ def test_small_frames_are_coalesced_until_the_limit() -> None:
     rig = Rig()
     wire = rig.online(Wire())
     for _ in range(10):
-        rig.outbox.post(b"x" * 100)
+        rig.outbox.enqueue(b"x" * 100)
     assert wire.writes == 0
     assert rig.kicks == 10
     rig.outbox.flush()
     assert wire.writes == 1
     assert len(wire.taken) == 1000
-    rig.outbox.post(b"y" * COALESCE)
+    rig.outbox.enqueue(b"y" * COALESCE)
     assert wire.writes == 2, "the coalescing limit sends at once"
 
 
 def test_post_now_sends_with_what_was_queued_before() -> None:
     rig = Rig()
     wire = rig.online(Wire())
-    rig.outbox.post(b"1")
-    rig.outbox.post_now(b"2")
+    rig.outbox.enqueue(b"1")
+    rig.outbox.enqueue_now(b"2")
     assert bytes(wire.taken) == b"12"
     assert not rig.outbox.frames
 
 
 def test_the_subscriptions_leave_before_what_was_kept() -> None:
     rig = Rig()
-    rig.outbox.post(b"kept 1;")
-    rig.outbox.post(b"kept 2;")
+    rig.outbox.enqueue(b"kept 1;")
+    rig.outbox.enqueue(b"kept 2;")
     wire = rig.online(Wire(), b"SUB;")
     rig.outbox.flush()
     assert bytes(wire.taken) == b"SUB;kept 1;kept 2;"
@@ -136,18 +136,18 @@ def test_the_subscriptions_leave_before_what_was_kept() -> None:
 def test_offline_counts_frame_and_overhead_and_refuses_at_the_limit() -> None:
     rig = Rig(limit=10 * (100 + FRAME_OVERHEAD))
     for _ in range(10):
-        rig.outbox.post(b"x" * 100)
+        rig.outbox.enqueue(b"x" * 100)
     with pytest.raises(errors.BufferFull, match="pending_buffer"):
-        rig.outbox.post(b"")
+        rig.outbox.enqueue(b"")
     rig.online(Wire())
     rig.outbox.flush()
     rig.outbox.detach()
-    rig.outbox.post(b"x" * 100)
+    rig.outbox.enqueue(b"x" * 100)
 
 
 def test_limit_zero_refuses_at_once() -> None:
     with pytest.raises(errors.BufferFull):
-        Rig(limit=0).outbox.post(b"x")
+        Rig(limit=0).outbox.enqueue(b"x")
 
 
 def test_memory_stays_within_the_limit() -> None:
@@ -158,7 +158,7 @@ def test_memory_stays_within_the_limit() -> None:
         before = tracemalloc.get_traced_memory()[0]
         with pytest.raises(errors.BufferFull):
             for number in range(100_000):
-                rig.outbox.post(b"PUB subject 10\r\n%010d\r\n" % number)
+                rig.outbox.enqueue(b"PUB subject 10\r\n%010d\r\n" % number)
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -167,22 +167,22 @@ def test_memory_stays_within_the_limit() -> None:
 
 def test_frames_that_are_not_kept_are_refused_offline() -> None:
     with pytest.raises(errors.ConnectionLost, match="Nothing of it was sent"):
-        Rig().outbox.post(LinkFrame(b"request"))
+        Rig().outbox.enqueue(LinkFrame(b"request"))
 
 
 def test_a_publisher_may_wait_for_room() -> None:
     rig = Rig(limit=200, block_when_full=10)
-    rig.outbox.post(b"x" * 100)
+    rig.outbox.enqueue(b"x" * 100)
     done: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def post() -> None:
-        rig.outbox.post(b"y" * 100)
-        done.put("posted")
+    def enqueue() -> None:
+        rig.outbox.enqueue(b"y" * 100)
+        done.put("enqueued")
 
-    threading.Thread(target=post, daemon=True).start()
+    threading.Thread(target=enqueue, daemon=True).start()
     wait_until(lambda: rig.outbox.online.awaited)
     wire = rig.online(Wire())
-    assert done.get(timeout=2) == "posted"
+    assert done.get(timeout=2) == "enqueued"
     rig.outbox.flush()
     assert bytes(wire.taken) == b"x" * 100 + b"y" * 100
 
@@ -190,7 +190,7 @@ def test_a_publisher_may_wait_for_room() -> None:
 def test_waiting_for_room_ends_at_its_deadline() -> None:
     rig = Rig(limit=100, block_when_full=0.02)
     with pytest.raises(errors.BufferFull):
-        rig.outbox.post(b"x" * 100)
+        rig.outbox.enqueue(b"x" * 100)
 
 
 def test_close_releases_who_waits_for_room() -> None:
@@ -198,18 +198,18 @@ def test_close_releases_who_waits_for_room() -> None:
     rig.outbox._block_when_full = 10
     caught: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
-    def post() -> None:
+    def enqueue() -> None:
         try:
-            rig.outbox.post(b"x")
+            rig.outbox.enqueue(b"x")
         except errors.JsClientError as error:
             caught.put(error)
 
-    threading.Thread(target=post, daemon=True).start()
+    threading.Thread(target=enqueue, daemon=True).start()
     wait_until(lambda: rig.outbox.online.awaited)
     rig.outbox.close(lambda: errors.ConnectionClosed("over"))
     assert isinstance(caught.get(timeout=2), errors.ConnectionClosed)
     with pytest.raises(errors.ConnectionClosed):
-        rig.outbox.post(b"x")
+        rig.outbox.enqueue(b"x")
 
 
 def test_a_closed_outbox_stays_closed_when_a_link_comes_late() -> None:
@@ -219,7 +219,7 @@ def test_a_closed_outbox_stays_closed_when_a_link_comes_late() -> None:
     rig.outbox.flush()
     assert not wire.taken
     with pytest.raises(errors.ConnectionClosed):
-        rig.outbox.post(b"x")
+        rig.outbox.enqueue(b"x")
 
 
 def test_close_counts_what_is_thrown_away() -> None:
@@ -232,10 +232,10 @@ def test_close_counts_what_is_thrown_away() -> None:
 def test_refuse_takes_nothing_new_and_sends_the_rest() -> None:
     rig = Rig()
     wire = rig.online(Wire())
-    rig.outbox.post(b"last")
+    rig.outbox.enqueue(b"last")
     rig.outbox.refuse(lambda: errors.ConnectionClosed("closing"))
     with pytest.raises(errors.ConnectionClosed):
-        rig.outbox.post(b"late")
+        rig.outbox.enqueue(b"late")
     assert rig.outbox.drain()
     assert bytes(wire.taken) == b"last"
 
@@ -244,9 +244,9 @@ def test_link_loss_keeps_whole_publishes_and_returns_the_others() -> None:
     rig = Rig()
     wire = rig.online(Wire(room=5))
     for frame in (b"aaa;", b"bbb;", LinkFrame(b"req;"), b"ccc;"):
-        rig.outbox.post(frame)
+        rig.outbox.enqueue(frame)
     assert not rig.outbox.drain(AT_ONCE)
-    rig.outbox.post(b"ddd;")
+    rig.outbox.enqueue(b"ddd;")
     assert bytes(wire.taken) == b"aaa;b"
     assert rig.outbox.detach() == [b"req;"]
     again = rig.online(Wire(), b"SUB;")
@@ -261,8 +261,8 @@ def test_a_publish_that_finds_the_link_broken_goes_out_on_the_next() -> None:
     theirs.close()
     transport = TcpTransport(ours)
     rig.online(transport)
-    rig.outbox.post(b"publish;")
-    rig.outbox.post_now(LinkFrame(b"request;"))
+    rig.outbox.enqueue(b"publish;")
+    rig.outbox.enqueue_now(LinkFrame(b"request;"))
     assert rig.broken
     assert rig.outbox.detach() == [b"request;"]
     transport.close()
@@ -277,7 +277,7 @@ def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:
     rig.online(Wire(room=5))
     frames: list[Frame] = [LargeFrame((b"kept;", payload, b"!")), LargeLinkFrame((b"req;", payload, b"!")), b"small;"]
     assert len(frames[0]) == LARGE_PAYLOAD + 6
-    rig.outbox.post(b"first;")
+    rig.outbox.enqueue(b"first;")
     for frame in frames:
         rig.outbox.frames.append(frame)
     assert not rig.outbox.drain(AT_ONCE)
@@ -290,9 +290,9 @@ def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:
 def test_a_link_that_counts_other_bytes_claims_nothing() -> None:
     rig = Rig()
     rig.online(OpaqueWire())
-    rig.outbox.post(b"aaa;")
+    rig.outbox.enqueue(b"aaa;")
     assert not rig.outbox.drain(AT_ONCE)
-    rig.outbox.post(b"bbb;")
+    rig.outbox.enqueue(b"bbb;")
     rig.outbox.detach()
     again = rig.online(Wire())
     rig.outbox.flush()
@@ -303,7 +303,7 @@ def test_a_frame_that_slips_in_during_the_switch_is_dropped_or_kept_by_its_kind(
     rig = Rig()
     rig.online(Wire())
     rig.outbox.detach()
-    rig.outbox.frames.extend([b"late;", LinkFrame(b"request;")])  # posted by a thread that saw us online
+    rig.outbox.frames.extend([b"late;", LinkFrame(b"request;")])  # enqueued by a thread that saw us online
     wire = rig.online(Wire())
     rig.outbox.flush()
     assert bytes(wire.taken) == b"late;"
@@ -315,11 +315,11 @@ def test_attach_while_threads_post() -> None:
     threads = 4
     each = 5000
 
-    def post(name: int) -> None:
+    def enqueue(name: int) -> None:
         for number in range(each):
             rig.outbox.frames.append(b"%d:%d;" % (name, number))
 
-    workers = [threading.Thread(target=post, args=(n,), daemon=True) for n in range(threads)]
+    workers = [threading.Thread(target=enqueue, args=(n,), daemon=True) for n in range(threads)]
     for worker in workers:
         worker.start()
     wires = [Wire()]
@@ -342,7 +342,7 @@ def test_a_stalled_link_gives_back_pressure_and_an_error_at_the_deadline() -> No
     accepted = 0
     with pytest.raises(errors.BufferFull, match="takes no data"):
         for _ in range(2 * HIGH_WATER // COALESCE):
-            rig.outbox.post(b"x" * COALESCE)
+            rig.outbox.enqueue(b"x" * COALESCE)
             accepted += 1
     assert rig.outbox.size + rig.outbox.unsent <= HIGH_WATER + 4 * COALESCE
     assert rig.outbox.size + rig.outbox.unsent == accepted * COALESCE, "what was refused is not queued"
@@ -352,7 +352,7 @@ def test_a_deadline_bounds_the_sending_of_a_call_and_waiting_begins_without_it()
     """The frame stays queued, and the flusher is told. What a call coalesced before is never waited for."""
     rig = Rig(write_timeout=10)
     rig.online(Wire(room=0))
-    sends: list[Callable[[], object]] = [lambda: rig.outbox.post_now(b"x", Deadline(0.05)), rig.outbox.flush]
+    sends: list[Callable[[], object]] = [lambda: rig.outbox.enqueue_now(b"x", Deadline(0.05)), rig.outbox.flush]
     for send in sends:
         start, kicks = time.monotonic(), rig.kicks
         rig.outbox.frames.append(b"y")
@@ -370,7 +370,7 @@ def test_a_broken_link_is_reported_and_nothing_is_raised() -> None:
         raise ConnectionResetError(errno.ECONNRESET, "gone")
 
     wire.before = fail
-    rig.outbox.post_now(b"x")
+    rig.outbox.enqueue_now(b"x")
     assert isinstance(rig.broken[0], ConnectionResetError)
     assert rig.outbox.lock.acquire(False)
 
@@ -384,7 +384,7 @@ def test_ctrl_c_inside_a_write_breaks_the_link_and_frees_the_lock() -> None:
 
     wire.before = interrupt
     with pytest.raises(KeyboardInterrupt):
-        rig.outbox.post_now(b"x")
+        rig.outbox.enqueue_now(b"x")
     assert isinstance(rig.broken[0], KeyboardInterrupt)
     assert not rig.outbox.lock._is_owned()
 
@@ -433,11 +433,11 @@ def test_a_signal_handler_may_post_inside_our_own_write() -> None:
 
     def handler() -> None:
         wire.before = None
-        rig.outbox.post(b"2")
-        rig.outbox.post_core(b"3")
+        rig.outbox.enqueue(b"2")
+        rig.outbox.enqueue_core(b"3")
 
     wire.before = handler
-    rig.outbox.post_now(b"1")
+    rig.outbox.enqueue_now(b"1")
     assert bytes(wire.taken) == b"123", "sent when the interrupted write was over"
 
 
@@ -445,8 +445,8 @@ def test_a_signal_handler_cannot_wait_inside_our_own_write() -> None:
     rig = Rig()
     wire = rig.online(Wire())
     calls: list[Callable[[], object]] = [
-        lambda: rig.outbox.post_now(LinkFrame(b"request")),
-        lambda: rig.outbox.post_at_once(LinkFrame(b"pull")),
+        lambda: rig.outbox.enqueue_now(LinkFrame(b"request")),
+        lambda: rig.outbox.enqueue_at_once(LinkFrame(b"pull")),
         rig.outbox.flush,
         rig.outbox.check_wait,
     ]
@@ -461,7 +461,7 @@ def test_a_signal_handler_cannot_wait_inside_our_own_write() -> None:
             refused += 1
 
     wire.before = handler
-    rig.outbox.post_now(b"1")
+    rig.outbox.enqueue_now(b"1")
     assert refused == len(calls)
     rig.outbox.flush()
     assert bytes(wire.taken) == b"1", "nothing of the refused calls is sent, then or later"
@@ -473,15 +473,15 @@ def test_many_threads_keep_the_order_of_each() -> None:
     wire = rig.online(Wire())
     each = 2000
 
-    def post(name: int) -> None:
+    def enqueue(name: int) -> None:
         for number in range(each):
             frame = b"%d:%d;" % (name, number)
             if number % 7:
-                rig.outbox.post(frame)
+                rig.outbox.enqueue(frame)
             else:
-                rig.outbox.post_now(frame)
+                rig.outbox.enqueue_now(frame)
 
-    workers = [threading.Thread(target=post, args=(n,), daemon=True) for n in range(16)]
+    workers = [threading.Thread(target=enqueue, args=(n,), daemon=True) for n in range(16)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -496,7 +496,7 @@ def test_many_threads_keep_the_order_of_each() -> None:
         seen[int(name)] += 1
 
 
-@pytest.mark.parametrize("way", ["post", "post_core"])
+@pytest.mark.parametrize("way", ["enqueue", "enqueue_core"])
 def test_beside_a_thread_that_sends_a_publish_in_32_kib_looks_at_the_queue(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -524,7 +524,7 @@ def test_beside_a_thread_that_sends_a_publish_in_32_kib_looks_at_the_queue(
     wire.before = beside
     monkeypatch.setattr(rig.outbox, "drain", counting)
     assert rig.outbox.drain()
-    rig.outbox.post_now(b"y")
+    rig.outbox.enqueue_now(b"y")
     assert 1 < looks <= 2 + 200_000 // COALESCE
     assert len(wire.taken) == 200_001
     rig.outbox.relief = HIGH_WATER  # what a thread has left that came when the queue was empty again
@@ -536,19 +536,19 @@ def test_beside_a_thread_that_sends_a_publish_in_32_kib_looks_at_the_queue(
 def test_the_first_core_publish_after_a_quiet_moment_leaves_at_once() -> None:
     rig = Rig()
     wire = rig.online(Wire())
-    rig.outbox.post_core(b"1")
+    rig.outbox.enqueue_core(b"1")
     assert wire.writes == 1
     assert rig.kicks == 0, "no thread is woken for it"
     rig.outbox._first_sent += 1000  # just now
-    rig.outbox.post_core(b"2")
+    rig.outbox.enqueue_core(b"2")
     assert wire.writes == 1
     assert rig.kicks == 1
     rig.outbox._first_sent -= 2000
     rig.outbox.ticking = True
-    rig.outbox.post_core(b"3")
+    rig.outbox.enqueue_core(b"3")
     assert wire.writes == 1, "the flusher is awake: what comes meanwhile leaves together"
     rig.outbox.ticking = False
-    rig.outbox.post_core(b"4")
+    rig.outbox.enqueue_core(b"4")
     assert bytes(wire.taken) == b"1234"
 
 
@@ -559,11 +559,11 @@ def test_a_slow_send_at_once_is_not_repeated_soon(monkeypatch: pytest.MonkeyPatc
     clock = [100.0]
     monkeypatch.setattr("jsclient._connection.outbox.time.monotonic", lambda: clock[0])
     wire.before = lambda: clock.__setitem__(0, clock[0] + 0.005)
-    rig.outbox.post_core(b"1")
+    rig.outbox.enqueue_core(b"1")
     assert wire.writes == 1
     clock[0] += 0.02
-    rig.outbox.post_core(b"2")
+    rig.outbox.enqueue_core(b"2")
     assert wire.writes == 1
     clock[0] += 0.04
-    rig.outbox.post_core(b"3")
+    rig.outbox.enqueue_core(b"3")
     assert wire.writes == 2

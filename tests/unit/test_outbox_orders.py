@@ -1,4 +1,4 @@
-"""The send lock: every interleaving of two threads that post and the flusher, on the real code.
+"""The send lock: every interleaving of two threads that enqueue and the flusher, on the real code.
 
 With an exception of a signal handler at any point, with a handler that does not return before others have sent, with a
 link that takes a part or nothing, with one that is lost and replaced meanwhile, with a connection that is closed, and
@@ -23,7 +23,7 @@ from jsclient._connection.outbox import Outbox
 from jsclient._connection.sender import Batch, Sender
 
 StepwiseSender: Any = stepwise(Sender, "push", "_fill", "_put_back", "withdraw")
-OF_OUTBOX = "post_now", "post_at_once", "drain", "withdraw"
+OF_OUTBOX = "enqueue_now", "enqueue_at_once", "drain", "withdraw"
 StepwiseOutbox: Any = stepwise(Outbox, *OF_OUTBOX, calls=("push",))
 
 FLUSHER = 3
@@ -89,7 +89,7 @@ class Wire:
         return False
 
 
-class Poster(Thread):
+class Enqueuer(Thread):
     """A thread with a number. With `waits` a handler on top of it does not raise: it returns when others are done."""
 
     def __init__(self, number: int, program: Steps, waits: bool = False) -> None:
@@ -134,20 +134,22 @@ class Link(World):
         self.box: Any = StepwiseOutbox(kick=lambda: None, broken=self._broken, limit=1 << 20)
         self.wires: list[Wire] = []
         self._attach(answers)
-        self.posted = {number: [b"%d%d;" % (number, index) for index in range(frames[number - 1])] for number in (1, 2)}
+        self.enqueued = {
+            number: [b"%d%d;" % (number, index) for index in range(frames[number - 1])] for number in (1, 2)
+        }
         self.kind = kind
         self.withdrawn: list[bytes] = []
         self.looks = 0  # of the flusher: a part of the state, or each look would be taken for the one before
-        #: With two that post the flusher acts at any moment, but nobody within its steps: a million states instead.
+        #: With two that enqueue the flusher acts at any moment, but nobody within its steps: a million states instead.
         self.in_steps = not all(frames)
         self.interrupts = 1 if kind in ("raises", "waits") else 0
         self.interruptible = {0} if self.interrupts else set()
-        posters = [Poster(number, self.poster(number), kind == "waits") for number in (1, 2)]
-        self.threads: list[Any] = [*posters, Poster(FLUSHER, self.flusher())]
+        enqueuers = [Enqueuer(number, self.enqueuer(number), kind == "waits") for number in (1, 2)]
+        self.threads: list[Any] = [*enqueuers, Enqueuer(FLUSHER, self.flusher())]
         if kind == "lost":
-            self.threads.append(Poster(4, self.keeper()))
+            self.threads.append(Enqueuer(4, self.keeper()))
         if kind == "closed":
-            self.threads.append(Poster(4, self.closer()))
+            self.threads.append(Enqueuer(4, self.closer()))
 
     def _attach(self, answers: Iterable[int]) -> None:
         self.wires.append(Wire(answers))
@@ -158,10 +160,10 @@ class Link(World):
     def _broken(self, wire: Any, _: BaseException) -> None:
         wire.lost = True
 
-    def poster(self, number: int) -> Steps:
-        for frame in self.posted[number]:
+    def enqueuer(self, number: int) -> Steps:
+        for frame in self.enqueued[number]:
             yield None
-            yield from self.box.post_now(frame)
+            yield from self.box.enqueue_now(frame)
             if self.kind == "gives up":
                 yield None
                 if (yield from self.box.withdraw(frame)):
@@ -203,7 +205,7 @@ class Link(World):
     def closer(self) -> Steps:
         """As the connection is closed: nothing more is taken, what is queued is sent, then all is over."""
         yield None
-        self.box.refuse(lambda: Interrupt("closed"))  # what a thread that posts then ends with
+        self.box.refuse(lambda: Interrupt("closed"))  # what a thread that enqueues then ends with
         deque(self.box.drain(), 0)
         yield None
         self.box.close(lambda: Interrupt("closed"))
@@ -229,7 +231,7 @@ class Link(World):
         out = [frame + b";" for wire in self.wires for frame in wire.got.split(b";")[:-1]]
         assert len(out) == len(set(out)), f"doubled: {out}"
         assert not set(out).intersection(self.withdrawn), "not sent, as its thread was told, and sent"
-        for number, frames in self.posted.items():
+        for number, frames in self.enqueued.items():
             own = [frame for frame in out if frame[:1] == b"%d" % number]
             missing = len([frame for frame in frames if frame not in self.withdrawn]) - len(own)
             allowed = 1 if self.kind == "raises" and number == 1 else 0  # the handler struck before it was queued

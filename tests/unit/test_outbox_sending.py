@@ -165,7 +165,7 @@ def strikes(scene: str, handler: Callable[[Line], None]) -> Iterator[Line]:
         line.outbox.frames.extend(SCENES[scene][:-1])
         strike = Strike(number, lambda line=line: handler(line))  # type: ignore[misc]
         try:
-            strike.run(lambda line=line: line.outbox.post_now(SCENES[scene][-1]))  # type: ignore[misc]
+            strike.run(lambda line=line: line.outbox.enqueue_now(SCENES[scene][-1]))  # type: ignore[misc]
         except (KeyboardInterrupt, OSError, ValueError, IndexError, RuntimeError):
             pass
         if strike.done:
@@ -180,7 +180,7 @@ def raises(error: type[BaseException]) -> Callable[[Line], None]:
     def handler(_: Line) -> None:
         if error is errors.ConnectionLost:
             other = Outbox(kick=lambda: None, broken=lambda *_: None, limit=1)
-            other.post(LinkFrame(b"an OSError, from code of ours, of another connection"))
+            other.enqueue(LinkFrame(b"an OSError, from code of ours, of another connection"))
         raise error("a handler's own")
 
     return handler
@@ -209,7 +209,7 @@ def test_an_exception_of_a_handler_loses_neither_frame_nor_link(scene: str, erro
 @traced
 @pytest.mark.parametrize("scene", EACH_SCENE)
 def test_what_a_handler_posts_is_sent_when_the_interrupted_write_is_over(scene: str) -> None:
-    for line in strikes(scene, lambda line: line.outbox.post(b"<handler>")):
+    for line in strikes(scene, lambda line: line.outbox.enqueue(b"<handler>")):
         if scene in ("one", "few", "many"):  # the kernel has room for these
             line.outbox.flush()
             line.read()
@@ -229,7 +229,7 @@ def test_a_handler_that_waits_is_refused_on_top_of_a_write_and_served_elsewhere(
     def handler(line: Line) -> None:
         nonlocal refused, served
         try:
-            line.outbox.post_now(LinkFrame(b"<handler>"))
+            line.outbox.enqueue_now(LinkFrame(b"<handler>"))
         except errors.Reentered:
             refused += 1
             return
@@ -265,7 +265,7 @@ def test_a_handler_that_holds_up_the_writing_costs_the_link_and_nothing_else(
         nonlocal lost
 
         def other() -> None:
-            line.outbox.post_now(b"<other>")
+            line.outbox.enqueue_now(b"<other>")
             for _ in range(2000):
                 line.read()
                 if b"<other>" in line.got:
@@ -343,7 +343,7 @@ def test_a_socket_that_sends_in_python_code_is_given_up_when_interrupted() -> No
 
     line.transport._sock.send = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        line.outbox.post_now(b"x;")
+        line.outbox.enqueue_now(b"x;")
     assert line.broken
     line.transport.shutdown()
     assert line.outbox.detach() == []
@@ -358,11 +358,11 @@ def test_a_handler_on_top_of_a_socket_in_python_code_leaves_the_stream_alone() -
 
     def send(*arguments: Any) -> Any:
         sock.send = real
-        line.outbox.post(b"2;")
+        line.outbox.enqueue(b"2;")
         return real(*arguments)
 
     sock.send = send
-    line.outbox.post_now(b"1;")
+    line.outbox.enqueue_now(b"1;")
     assert line.finish() == b"1;2;"
     line.close()
 
@@ -427,14 +427,14 @@ def test_a_full_queue_makes_callers_wait_within_their_time() -> None:
     accepted = 0
     with pytest.raises(errors.BufferFull, match="Nothing of this message"):
         while True:
-            line.outbox.post(b"%08d" % accepted + b"x" * 10_000 + b";")
+            line.outbox.enqueue(b"%08d" % accepted + b"x" * 10_000 + b";")
             accepted += 1
     with pytest.raises(errors.BufferFull):
         while True:
-            line.outbox.post_now(LinkFrame(b"x" * 5000 + b";"), deadline=Deadline(0.05))
+            line.outbox.enqueue_now(LinkFrame(b"x" * 5000 + b";"), deadline=Deadline(0.05))
             accepted += 1
     with pytest.raises(errors.BufferFull):
-        line.outbox.post_now(LinkFrame(b"request;"), deadline=Deadline(0.05))
+        line.outbox.enqueue_now(LinkFrame(b"request;"), deadline=Deadline(0.05))
     got = line.finish()
     assert got.count(b";") == accepted
     assert b"request" not in got
@@ -443,8 +443,8 @@ def test_a_full_queue_makes_callers_wait_within_their_time() -> None:
 
 def test_an_unsent_frame_can_be_withdrawn() -> None:
     line = Line()
-    line.outbox.post_now(b"x" * 10_000_000)
-    line.outbox.post_now(request := LinkFrame(b"request;"))
+    line.outbox.enqueue_now(b"x" * 10_000_000)
+    line.outbox.enqueue_now(request := LinkFrame(b"request;"))
     assert line.outbox.withdraw(request)
     assert not line.outbox.withdraw(request)
     assert b"request" not in line.finish()
@@ -482,7 +482,7 @@ def test_what_is_being_sent_does_not_count_as_queued(frames: int) -> None:
     for _ in range(frames - 1):
         line.outbox.frames.append(b"x;")
         line.outbox.size += 2
-    line.outbox.post_now(b"x;")
+    line.outbox.enqueue_now(b"x;")
     assert sizes == [0]
     line.finish()
     line.close()

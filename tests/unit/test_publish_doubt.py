@@ -117,14 +117,14 @@ def test_what_the_queue_has_no_room_for_goes_later(clock: Turn, monkeypatch: pyt
     rig.publish("s.0", msg_id="0")
     rig.take()
     rig.lose()
-    post = rig.nc.post
+    enqueue = rig.nc.enqueue
 
     def full(frame: bytes) -> None:
         raise errors.BufferFull("full")
 
-    monkeypatch.setattr(rig.nc, "post", full)
+    monkeypatch.setattr(rig.nc, "enqueue", full)
     rig.come_back()
-    monkeypatch.setattr(rig.nc, "post", post)
+    monkeypatch.setattr(rig.nc, "enqueue", enqueue)
     clock(rig, 1)
     assert len(rig.take()) == 1
 

@@ -73,13 +73,13 @@ def test_a_lost_answer_in_the_middle_is_asked_for_on_a_subject_of_the_batch(monk
         return ack(number, 50) if operation == PING else "" if operation in (START, APPEND) else None
 
     of = publisher(answer)
-    post = of._engine.post
+    enqueue = of._engine.enqueue
 
-    def post_now(frame: bytes, deadline: Any = None) -> None:
+    def enqueue_now(frame: bytes, deadline: Any = None) -> None:
         asked.append(bytes(frame))
-        post(frame)
+        enqueue(frame)
 
-    of._engine.post_now = post_now
+    of._engine.enqueue_now = enqueue_now
     of.publish(some(10))
     pings = [frame for frame in asked if b".%d.$FI " % PING in frame]
     assert pings

@@ -73,7 +73,7 @@ def test_coming_back_while_a_message_is_being_held() -> None:
     rig.take()
     future = rig.publish()
     (frame,) = rig.take()
-    rig.publisher.recovery.hold(future)  # its post failed, and the link is up again already
+    rig.publisher.recovery.hold(future)  # its enqueue failed, and the link is up again already
     assert len(rig.take()) == 1
     rig.ack(frame)
     assert future.done()
@@ -133,11 +133,11 @@ def test_an_error_while_held_messages_are_sent_does_not_block_later_ones() -> No
     def broken(frame: bytes) -> None:
         raise KeyboardInterrupt
 
-    post = rig.nc.post
-    rig.nc.post = broken  # type: ignore[method-assign]
+    enqueue = rig.nc.enqueue
+    rig.nc.enqueue = broken  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         rig.come_back()
-    rig.nc.post = post  # type: ignore[method-assign]
+    rig.nc.enqueue = enqueue  # type: ignore[method-assign]
     rig.publisher.recovery.send_held()
     rig.publish(msg_id="3")
     assert any(b"Nats-Msg-Id: 3" in frame for frame in rig.take())
@@ -149,16 +149,16 @@ def test_those_that_come_while_held_ones_are_sent_go_out_behind_them() -> None:
     rig.take()
     rig.lose()
     rig.publish(msg_id="2")
-    post = rig.nc.post
+    enqueue = rig.nc.enqueue
     more = ["3", "4"]
 
-    def posting(frame: bytes) -> None:
+    def enqueuing(frame: bytes) -> None:
         if more:
             rig.publish(msg_id=more.pop(0))
             rig.publisher.recovery.send_held()
-        post(frame)
+        enqueue(frame)
 
-    rig.nc.post = posting  # type: ignore[method-assign]
+    rig.nc.enqueue = enqueuing  # type: ignore[method-assign]
     rig.come_back()
     found = [frame.partition(b"Nats-Msg-Id: ")[2][:1] for frame in rig.nc.sent]
     assert found == [b"1", b"2", b"3", b"4"]
@@ -170,13 +170,13 @@ def test_what_was_acknowledged_meanwhile_is_not_sent_again() -> None:
     rig.publish(msg_id="2")
     _, second = rig.take()
     rig.lose()
-    post = rig.nc.post
+    enqueue = rig.nc.enqueue
 
-    def posting(frame: bytes) -> None:
-        post(frame)
+    def enqueuing(frame: bytes) -> None:
+        enqueue(frame)
         rig.ack(second, 2)
 
-    rig.nc.post = posting  # type: ignore[method-assign]
+    rig.nc.enqueue = enqueuing  # type: ignore[method-assign]
     rig.come_back()
     assert [b"Nats-Msg-Id: 1" in frame for frame in rig.take()] == [True]
 

@@ -86,13 +86,13 @@ def test_rows_leave_in_one_block_and_are_counted() -> None:
 
 def test_a_block_ends_where_the_window_does() -> None:
     rows = Rows(most=2)
-    post = rows.nc.post
+    enqueue = rows.nc.enqueue
 
     def acknowledged(frame: bytes) -> None:
-        post(frame)
+        enqueue(frame)
         rows.ack(*rows.sent())
 
-    rows.nc.post_now = acknowledged
+    rows.nc.enqueue_now = acknowledged
     rows.publish(*[b"%d" % number for number in range(7)])
     assert rows.publisher.finish().rows == 7
 

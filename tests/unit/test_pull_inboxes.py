@@ -45,7 +45,7 @@ class Told(Connection):
     def encode(self, subject: str, payload: bytes = b"", reply: bytes = b"") -> bytes:
         return subject.encode()
 
-    def post_now(self, frame: bytes, deadline: Any = None) -> None:
+    def enqueue_now(self, frame: bytes, deadline: Any = None) -> None:
         self.asked.append(frame.decode())
 
     def request(self, subject: str, timeout: Any = None) -> None:
@@ -197,10 +197,10 @@ def test_without_a_connection_nothing_is_given_back() -> None:
     connection: Any = Told()
     sent: list[bytes] = []
 
-    def post(frame: bytes) -> None:
+    def enqueue(frame: bytes) -> None:
         sent.append(frame)
         raise errors.ConnectionClosed("closed")
 
-    connection.post = post
+    connection.enqueue = enqueue
     nak_all([message(Stored(number, 100), number, 0) for number in (1, 2)], connection)
     assert len(sent) == 1

@@ -34,7 +34,7 @@ class Box:
         self.withdrawals = 0
         self.counted: list[int] = []
 
-    def post_now(self, frame: bytes, deadline: Any) -> None:
+    def enqueue_now(self, frame: bytes, deadline: Any) -> None:
         self.line.pop(0)(frame)
 
     def withdraw(self, frame: bytes) -> bool:

@@ -165,7 +165,7 @@ def struck(kind: str, certs: Certificates, number: int, handler: Callable[[Line]
     strike = Strike(number, lambda: handler(line))
     line.outbox.frames.extend(SCENE[:-1])
     try:
-        strike.run(lambda: line.outbox.post_now(SCENE[-1]))
+        strike.run(lambda: line.outbox.enqueue_now(SCENE[-1]))
     except (KeyboardInterrupt, TimeoutError, BlockingIOError, RuntimeError):
         pass
     if strike.done:
@@ -210,9 +210,9 @@ def test_a_handler_may_post_and_is_refused_where_it_would_wait(kind: str, certs:
 
     def handler(line: Line) -> None:
         nonlocal refused, served
-        line.outbox.post(b"<posted>")
+        line.outbox.enqueue(b"<enqueued>")
         try:
-            line.outbox.post_now(LinkFrame(b"<waits>"))
+            line.outbox.enqueue_now(LinkFrame(b"<waits>"))
             served += 1
         except errors.Reentered:
             refused += 1
@@ -223,9 +223,9 @@ def test_a_handler_may_post_and_is_refused_where_it_would_wait(kind: str, certs:
         if line is None:
             break
         got = line.finish()
-        assert got.count(b"<posted>") == 1, number
+        assert got.count(b"<enqueued>") == 1, number
         assert got.count(b"<waits>") == served - before, number
-        assert got.replace(b"<posted>", b"").replace(b"<waits>", b"") == plain.whole(SCENE), number
+        assert got.replace(b"<enqueued>", b"").replace(b"<waits>", b"") == plain.whole(SCENE), number
         assert not line.broken, number
         line.close()
     assert refused > 2
@@ -240,7 +240,7 @@ def test_a_socket_that_sends_in_python_code_is_given_up_beneath_tls(certs: Certi
 
     vars(vars(line.transport)["_inner"])["_sock"].send = interrupted
     with pytest.raises(KeyboardInterrupt):
-        line.outbox.post_now(b"x;")
+        line.outbox.enqueue_now(b"x;")
     assert line.broken
     line.close()
 
@@ -273,7 +273,7 @@ def test_an_exception_within_the_encryption_sends_nothing_twice(kind: str, certs
     encrypting(line, lambda: raises(KeyboardInterrupt)(line))
     line.outbox.frames.extend(SCENE[:-1])
     with pytest.raises(KeyboardInterrupt):
-        line.outbox.post_now(SCENE[-1])
+        line.outbox.enqueue_now(SCENE[-1])
     assert line.broken, "an interrupted write costs the link"
     line.transport.shutdown()
     assert line.outbox.detach() == []
@@ -286,13 +286,13 @@ def test_a_handler_within_the_encryption_is_refused_and_the_reader_goes_on(kind:
     line = Line(kind, certs)
 
     def handler() -> None:
-        line.outbox.post(b"<handler>")
+        line.outbox.enqueue(b"<handler>")
         with pytest.raises(errors.Reentered):
-            line.outbox.post_now(LinkFrame(b"<waits>"))
+            line.outbox.enqueue_now(LinkFrame(b"<waits>"))
 
     encrypting(line, handler)
     line.outbox.frames.extend(SCENE[:-1])
-    line.outbox.post_now(SCENE[-1])
+    line.outbox.enqueue_now(SCENE[-1])
     assert line.finish().replace(b"<handler>", b"") == plain.whole(SCENE)
     line.answer(b"+answer")
     assert line.transport.recv_within(5) == b"+answer"
@@ -308,7 +308,7 @@ def test_what_such_a_handler_raises_is_raised(certs: Certificates) -> None:
 
     encrypting(line, handler)
     with pytest.raises(RuntimeError, match="of the handler"):
-        line.outbox.post_now(SCENE[-1])
+        line.outbox.enqueue_now(SCENE[-1])
     line.close()
 
 

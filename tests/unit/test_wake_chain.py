@@ -47,7 +47,7 @@ class FakeOutbox:
             self.frames.append(frame)
         return not self.offline
 
-    def post_now(self, frame: bytes, deadline: Any) -> None:
+    def enqueue_now(self, frame: bytes, deadline: Any) -> None:
         if self.offline:
             raise Refused
         self.frames.append(frame)
@@ -70,7 +70,7 @@ class Chain(World):
         self.tickets = [FakeTicket(number) for number in range(count)]
         self.finished: set[int] = set()
         self.waiting = set(range(count))
-        self.posted: set[bytes] = set()
+        self.enqueued: set[bytes] = set()
         self.timeouts, self.rescue = timeouts, rescue
         self.interruptible, self.interrupts = interruptible, 1 if interruptible else 0
         self.threads = [Thread(self.waiter(number)) for number in range(count)]
@@ -110,8 +110,8 @@ class Chain(World):
         if self.chain.running:
             yield from self.chain.leave(frame, None)
         else:
-            self.outbox.post_now(frame, None)
-        self.posted.add(frame)
+            self.outbox.enqueue_now(frame, None)
+        self.enqueued.add(frame)
         self.finished.add(number)
 
     def state(self) -> Hashable:
@@ -186,7 +186,7 @@ class Ended(World):
             if self.chain.running:
                 yield from self.chain.leave(frame, None)
             else:
-                self.outbox.post_now(frame, None)
+                self.outbox.enqueue_now(frame, None)
         except (Refused, Interrupt) as ended:
             self.refused.add(again)
             self.tickets[again].opened = True

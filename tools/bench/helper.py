@@ -80,7 +80,7 @@ class Echo:
 
     def deliver(self, messages: list[jsclient.Msg], nbytes: int) -> None:
         for message in messages:
-            engine_of(self._nc).post(pub(pub_start(message.raw_reply or b""), message.data))
+            engine_of(self._nc).enqueue(pub(pub_start(message.raw_reply or b""), message.data))
         engine_of(self._nc).flush_outbox()
 
     def link_event(self, event: object) -> None:
@@ -96,7 +96,7 @@ def feed(nc: jsclient.Connection, case: dict[str, Any], subject: str, subjects: 
     turn = cycle(frames)
     while left:
         count = min(left, max(1, BLOCK // len(frames[0])))
-        engine_of(nc).post(b"".join(islice(turn, count)))
+        engine_of(nc).enqueue(b"".join(islice(turn, count)))
         left -= count
     nc.flush(120)
 

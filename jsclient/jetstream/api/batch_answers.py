@@ -98,7 +98,7 @@ class BatchGets:
     def ask(self, request: dict[str, Any]) -> None:
         """Ask for a batch; the rest of the answer before is not wanted any more."""
         reply = f"{self._inbox}.{new_token().decode()}"
-        self._engine.post_at_once(
+        self._engine.enqueue_at_once(
             LinkFrame(self._engine.encode(self._subject, model_base.encode(request), reply=reply))
         )
         self._reply, self._previous = reply.encode(), 0

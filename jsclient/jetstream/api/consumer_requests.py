@@ -123,7 +123,7 @@ def delete_soon(api: Api, stream: str, name: str) -> None:
     engine = engine_of(api.nc)
     try:
         subject = api.subject(f"CONSUMER.DELETE.{stream}.{name}")
-        engine.post_at_once(engine.encode(subject, b"", api.nc.new_inbox().encode()))
+        engine.enqueue_at_once(engine.encode(subject, b"", api.nc.new_inbox().encode()))
     except JsClientError:
         pass
 

@@ -194,7 +194,7 @@ class PullInbox:
             # waiting for room.
             with suppress(errors.JsClientError):
                 frame = LinkFrame(engine_of(connection).encode(subject, b"", connection.new_inbox().encode()))
-                engine_of(connection).post_now(frame, Deadline(0))
+                engine_of(connection).enqueue_now(frame, Deadline(0))
 
     def leftovers(self) -> list[Msg]:
         """Empty the mailbox; only delivered messages are returned."""
@@ -327,7 +327,7 @@ def nak_all(messages: list[Msg], connection: Connection) -> None:
     with engine.sends_within(engine.bound() or Deadline(FLUSH_TIMEOUT)):
         for frame in frames:
             try:
-                engine.post(frame)
+                engine.enqueue(frame)
             except errors.JsClientError:
                 return  # the connection is gone, or full: they are redelivered after ack_wait
 

@@ -140,7 +140,7 @@ class Pump(Generic[C]):
             self._watchdog.restart(now)
             frame = self._frame(number, *need)
         try:
-            self._engine.post_at_once(LinkFrame(frame))  # now or never: a lost link takes it along
+            self._engine.enqueue_at_once(LinkFrame(frame))  # now or never: a lost link takes it along
         except errors.ConnectionLost as error:
             with self.lock:
                 self.unsent = error

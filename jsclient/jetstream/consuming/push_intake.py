@@ -229,7 +229,7 @@ class PushIntake:
         return reported(errors.PullStatusError(status.code, status.description))
 
     def _answer(self, subject: str) -> None:
-        self._engine.post_at_once(self._engine.encode(subject))
+        self._engine.enqueue_at_once(self._engine.encode(subject))
 
     def look(self, deadline: Deadline) -> Sequence[Notice]:
         """Nothing came: ask what is wrong, or raise the alarm, if it is time for that (see Watchdog)."""

@@ -166,7 +166,7 @@ class AsyncPublisher:
         self.keeps_frames = False
         """For layers."""
         self._on_error = on_error
-        self._post = engine_of(js.nc).post
+        self._enqueue = engine_of(js.nc).enqueue
         self._codec = js.codec
 
     # --- publishing ---------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class AsyncPublisher:
         try:
             if not self.recovery.calm and self.recovery.admit(future):
                 return future
-            self._post(frame)
+            self._enqueue(frame)
         except ConnectionLost:
             self.recovery.hold(future)
         except Exception:

@@ -241,7 +241,7 @@ class AtomicBatch(Generic[V]):
         elif self._ack_every and self._size % self._ack_every == 0:
             _check_taken(self._request(subject, payload, block, deadline))
         else:
-            self._post(subject, payload, block, deadline if stated else None)
+            self._enqueue(subject, payload, block, deadline if stated else None)
         self._closed = closed
 
     def _request_first(self, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> bytes:
@@ -265,13 +265,13 @@ class AtomicBatch(Generic[V]):
         except (NoResponders, RequestTimeout, ConnectionLost, MaxSubscriptionsExceeded) as error:
             raise self._not_stored(error) from error
 
-    def _post(self, subject: str, payload: Payload, block: bytes, deadline: Deadline | None) -> None:
+    def _enqueue(self, subject: str, payload: Payload, block: bytes, deadline: Deadline | None) -> None:
         frame = LinkFrame(self._engine.encode(subject, payload, b"", block))
         try:
             if deadline is None:
-                self._engine.post(frame)
+                self._engine.enqueue(frame)
             else:
-                self._engine.post_now(frame, deadline)
+                self._engine.enqueue_now(frame, deadline)
         except (ConnectionLost, BufferFull) as error:
             raise self._not_stored(error) from error
 

@@ -130,7 +130,7 @@ class FastBatch(Generic[V]):
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(self._nc)
-        self._post = engine_of(js.nc).post
+        self._enqueue = engine_of(js.nc).enqueue
         self._encode = engine_of(js.nc).encode
         self._check = js.header_check
         self._gap = gap
@@ -195,9 +195,9 @@ class FastBatch(Generic[V]):
             try:
                 frame = LinkFrame(self._encode(subject, data, b"%b%d.1.$FI" % (self._start, number), block))
                 if deadline is None:
-                    self._post(frame)
+                    self._enqueue(frame)
                 else:
-                    self._engine.post_now(frame, deadline)
+                    self._engine.enqueue_now(frame, deadline)
             except ConnectionLost as error:
                 raise self._lost(error, number) from error
         self._size = number
@@ -276,7 +276,7 @@ class FastBatch(Generic[V]):
     def _send(self, frame: bytes, deadline: Deadline, number: int = 0) -> None:
         """Send a frame. `number` is the number of the message in it, or 0 without a message."""
         try:
-            self._engine.post_now(frame, deadline)
+            self._engine.enqueue_now(frame, deadline)
         except ConnectionLost as error:
             raise self._lost(error, number) from error
 
@@ -298,7 +298,7 @@ class FastBatch(Generic[V]):
         while self._inbox.take() is not None:
             pass  # no message is in flight, so a link that was lost and came back does not matter
         try:
-            self._engine.post_now(frame, deadline)
+            self._engine.enqueue_now(frame, deadline)
             self._wait_until(lambda: self._started, deadline, ping=False)
             return True
         except BufferFull as error:

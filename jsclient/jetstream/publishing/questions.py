@@ -61,12 +61,12 @@ class Questions:
         token = b"?" + new_token()
         subject = self._owner.js.api.subject(operation)
         self._then[token] = (subject, then)
-        self._engine.clock.call_soon(lambda: self._post(token, subject, body))
+        self._engine.clock.call_soon(lambda: self._enqueue(token, subject, body))
 
-    def _post(self, token: bytes, subject: str, body: bytes) -> None:
+    def _enqueue(self, token: bytes, subject: str, body: bytes) -> None:
         try:
             reply = self._owner.inbox_start + token
-            self._engine.post(LinkFrame(self._engine.encode(subject, body, reply)))
+            self._engine.enqueue(LinkFrame(self._engine.encode(subject, body, reply)))
         except JsClientError:
             self._then.pop(token, None)  # the link is gone
 

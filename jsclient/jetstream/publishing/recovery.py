@@ -274,7 +274,7 @@ class Recovery:
         entry._sends += 1
         entry._last = now
         try:
-            self._engine.post(self.owner.frame(entry))
+            self._engine.enqueue(self.owner.frame(entry))
         except (ConnectionLost, BufferFull):
             entry._sends -= 1
             return False
