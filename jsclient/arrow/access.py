@@ -38,6 +38,8 @@ KEEP_ANSWERS: Final = 60.0  # seconds for which the tasks of a worker share answ
 MOST_ANSWERS: Final = 1000
 FEW_FILTERS: Final = 8  # one request to the leader for each
 MOST_STEPS: Final = 100
+PULL_MESSAGES: Final = 5_000  # for which one request asks at most
+PULL_BYTES: Final = 4 << 20
 RETRIED: Final = (
     errors.JetStreamUnavailable,
     errors.RequestTimeout,

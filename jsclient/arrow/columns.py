@@ -168,7 +168,7 @@ def _int64(numbers: list[int], kind: pa.DataType | None = None) -> pa.Array:
 
 
 def _binary(parts: list[bytes], kind: pa.DataType) -> pa.Array:
-    """Uses one join and one list of offsets instead of an append per row; `parts` stay below 2 GiB (batchBytes)."""
+    """Uses one join and one list of offsets instead of an append per row; `parts` stay below 2 GiB."""
     offsets = array("i", accumulate(map(len, parts), initial=0))
     return pa.Array.from_buffers(kind, len(parts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))])
 

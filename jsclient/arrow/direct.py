@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.access import PULL_BYTES, PULL_MESSAGES, StreamAccess
 from jsclient.arrow.chunks import Chunk, Matching, Times, direct_chunk
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
@@ -88,10 +88,9 @@ class RangeDirect:
     # --- one request ------------------------------------------------------------------------------------
 
     def _request(self, gets: BatchGets) -> Iterator[Chunk]:
-        options = self._access.options
         request: dict[str, Any] = {
-            "batch": min(options.pull_records, self._part.end - self.next),
-            "max_bytes": options.pull_bytes,
+            "batch": min(PULL_MESSAGES, self._part.end - self.next),
+            "max_bytes": PULL_BYTES,
             "seq": max(1, self.next),
             "next_by_subj": self._filter,
         }

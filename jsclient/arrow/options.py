@@ -33,10 +33,6 @@ class ReadOptions:
     read_method: str = "auto"
     fail_on_data_loss: bool = True
     compacted: bool = False
-    pull_records: int = 5_000
-    pull_bytes: int = 4 << 20
-    prefetch: int = 2
-    consumer_inactive_threshold: float = 60.0
     reconnect_timeout: float = STALL
 
     consumers: ClassVar[str] = "arrow"

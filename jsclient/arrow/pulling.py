@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.access import PULL_BYTES, PULL_MESSAGES, StreamAccess
 from jsclient.arrow.chunks import Chunk, Matching, chunk_of, split_statuses
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
@@ -29,6 +29,8 @@ from jsclient.message import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.arrow")
 
+PREFETCH: Final = 2  # pulls under way at a time
+INACTIVE: Final = 60.0  # seconds after which the consumer of a killed task vanishes
 TERMS: Final = PullTerms(expires=30.0, heartbeat=5.0)
 PAUSE: Final = 0.05  # seconds before the first new consumer; grows with each one without messages
 RESTARTS: Final = 50  # new consumers without one message of progress in between, before the task gives up
@@ -168,14 +170,14 @@ class RangeConsumer:
             more["headers_only"] = True
         if self._filters:
             more["filter_subjects"] = list(self._filters)
-        info = access.create_consumer(self._name, more, self._options.consumer_inactive_threshold)
+        info = access.create_consumer(self._name, more, INACTIVE)
         if info.num_pending == 0:
             access.delete_consumer(self._name)
             self._nothing_left()
             return
         behind = self._count(info.num_pending)
         expected = None if behind is None else max(0, info.num_pending - behind) + 1
-        credit = RangeCredit(self._options.pull_records, self._options.prefetch, self._options.pull_bytes, expected)
+        credit = RangeCredit(PULL_MESSAGES, PREFETCH, PULL_BYTES, expected)
         subject = access.api.subject(f"CONSUMER.MSG.NEXT.{access.stream}.{self._name}")
         pump = Pump(RangeSource(self._nc, subject, self._name), TERMS, credit)
         self._delivery = 1

@@ -28,8 +28,8 @@ class Limits:
 
     records_per_partition: int
     min_partitions: int
-    max_partitions: int
-    bytes_per_partition: int = 1 << 62
+    max_partitions: int = 10_000
+    bytes_per_partition: int = 128 << 20
 
     def count(self, load: Load) -> int:
         return self.spread([load])[0]
@@ -37,7 +37,7 @@ class Limits:
     def spread(self, loads: Sequence[Load]) -> list[int]:
         """The partitions of each stream, at most as many as its sequences; 0 if no message is left to read.
 
-        Their sum keeps to minPartitions and maxPartitions, but every stream has at least one.
+        Their sum keeps to the limits, but every stream has at least one.
         """
         sizes = [
             max(load.messages / self.records_per_partition, load.nbytes / self.bytes_per_partition) for load in loads

@@ -54,7 +54,7 @@ class JetStreamDataSource(DataSource):
         from jsclient.spark.reader import JetStreamReader
 
         options = known.parse(self.options, known.READ)
-        if options.filter_pushdown == "auto" and PUSHDOWN in sys.modules:
+        if PUSHDOWN in sys.modules:
             from jsclient.spark.pushdown import PushdownReader
 
             return PushdownReader(options, schema)

@@ -33,7 +33,7 @@ TOKENS: Final = {
     "JETSTREAM_STREAM_RECREATED": "Nothing of this batch counts as read.",
     # messages of the range to read are gone from the stream
     "JETSTREAM_DATA_LOSS": "Nothing of this batch counts as read.",
-    # startingTimestamp is later than the newest message
+    # startingTimestamp is in the future
     "JETSTREAM_TIMESTAMP_BEYOND_END": "Nothing was read.",
     # direct get is off in the stream, or the server cannot do it in batches
     "JETSTREAM_DIRECT_UNAVAILABLE": "Nothing of this batch counts as read.",

@@ -129,9 +129,7 @@ class Follower:
     def appeared(self, nc: Connection, info: StreamInfo) -> StreamOffset:
         """The start of a query in a stream that did not exist before."""
         _, state = self.look(nc, info)
-        latest = self.options.new_streams == "latest" and self.options.ack_mode != "purge"
-        seq = state.end if latest else state.first
-        return StreamOffset(state.created, seq, start=seq, soft=not latest)
+        return StreamOffset(state.created, state.first, start=state.first, soft=True)
 
     def news(self, access: PlanningAccess, state: StreamState, begin: StreamOffset, worth: int) -> News | None:
         """The messages to read from `begin` on; None if there are none and the offset need not move.

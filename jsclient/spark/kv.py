@@ -117,6 +117,7 @@ class LatestReader(DataSourceReader):
 
     def _batches(self, partition: KeysPartition) -> Iterator[pa.RecordBatch]:
         from jsclient.keyvalue.manager import key_value
+        from jsclient.spark.reader import BATCH_BYTES, BATCH_ROWS
 
         options, stream = self.options, self.options.stream
         schema = schema_of(self.schema)
@@ -127,7 +128,7 @@ class LatestReader(DataSourceReader):
             with bucket.watch(
                 *patterns, ignore_deletes=True, meta_only=meta_only, timeout=stream.reconnect_timeout
             ) as watcher:
-                for entries in _portions(watcher, stream.batch_rows, stream.batch_bytes):
+                for entries in _portions(watcher, BATCH_ROWS, BATCH_BYTES):
                     arrays = [_column(name, entries, schema.field(name).type) for name in self.columns]
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -75,38 +75,23 @@ class SparkOptions:
 
     starting_offsets: values.Position | None = _option("startingOffsets", "RS", values.position("earliest", "latest"))  # noqa: RUF009
     starting_timestamp: int | None = _option("startingTimestamp", "RS", values.moment)
-    starting_timestamp_strategy: str = _option(
-        "startingTimestampStrategy", "RS", values.choice("error", "latest"), "error"
-    )
     ending_offsets: values.Position = _option("endingOffsets", "R", values.position("latest"), "latest")  # noqa: RUF009
     ending_timestamp: int | None = _option("endingTimestamp", "R", values.moment)
 
     max_offsets_per_trigger: int | None = _option("maxOffsetsPerTrigger", "S", values.integer(1))
     max_bytes_per_trigger: int | None = _option("maxBytesPerTrigger", "S", values.size)
-    min_offsets_per_trigger: int | None = _option("minOffsetsPerTrigger", "S", values.integer(1))
-    max_trigger_delay: float = _option("maxTriggerDelay", "S", values.duration, 900.0)
 
     min_partitions: int = _option("minPartitions", "RS", values.integer(1), 1)
     records_per_partition: int = _option("recordsPerPartition", "RS", values.integer(1), 100_000)
-    bytes_per_partition: int = _option("bytesPerPartition", "RS", values.size, 128 << 20)
-    max_partitions: int = _option("maxPartitions", "RS", values.integer(1), 10_000)
     partition_by: str = _option("partitionBy", "RS", values.choice("seq", "subject"), "seq")
     read_method: str = _option("readMethod", "RS", values.choice("auto", "consumer", "direct"), "auto")
     fail_on_data_loss: bool = _option("failOnDataLoss", "RS", values.boolean, True)
     value_format: str = _option("valueFormat", "RSWT", values.choice("binary", "json", "msgpack"), "binary")
     bad_records: str = _option("badRecords", "RS", values.choice("fail", "null", "dead-letter"), "fail")
     dead_letter_subject: str | None = _option("deadLetterSubject", "RS", values.text)
-    filter_pushdown: str = _option("filterPushdown", "R", values.choice("auto", "false"), "auto")
     read_options_changed: str = _option("readOptionsChanged", "S", values.choice("refuse", "accept"), "refuse")
-    new_streams: str = _option("newStreams", "S", values.choice("earliest", "latest"), "earliest")
     ack_mode: str = _option("ackMode", "S", values.choice("none", "purge"), "none")
 
-    batch_rows: int = _option("batchRows", "RS", values.integer(1), 10_000)
-    batch_bytes: int = _option("batchBytes", "RS", values.size, 8 << 20)
-    pull_records: int = _option("pullRecords", "RS", values.integer(1), 5_000)
-    pull_bytes: int = _option("pullBytes", "RS", values.size, 4 << 20)
-    prefetch: int = _option("prefetch", "RS", values.integer(1), 2)
-    consumer_inactive_threshold: float = _option("consumerInactiveThreshold", "RS", values.duration, 60.0)
     task_timeout: float | None = _option("taskTimeout", "RSWT", values.duration)
     reconnect_timeout: float = _option("reconnectTimeout", "RSWT", values.duration, 60.0)
 
@@ -233,7 +218,7 @@ def parse(given: Mapping[str, str], way: str) -> SparkOptions:
             fields[spec.field] = _value(spec, value)
     _take_path(fields, options, way)
     checked = SparkOptions(**fields)
-    _check(checked, way, fields)
+    _check(checked, way)
     return checked
 
 
@@ -292,7 +277,7 @@ def _bad(condition: object, text: str) -> None:
         raise JetStreamSparkError("JETSTREAM_BAD_OPTION", text)
 
 
-def _check(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
+def _check(o: SparkOptions, way: str) -> None:
     reads = way in (READ, READ_STREAM)
     for name, value in (("servers", o.servers), ("stream", o.stream if reads else "-")):
         if not value:
@@ -302,7 +287,7 @@ def _check(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
     _bad(o.task_timeout is not None and o.task_timeout <= 0, "'taskTimeout' must be more than 0s")
     _check_credentials(o)
     if reads:
-        _check_reading(o, way, given)
+        _check_reading(o, way)
     else:
         _check_writing(o)
 
@@ -327,7 +312,7 @@ def _check_credentials(o: SparkOptions) -> None:
         _bad(not (module and colon and function), "'credentialsProvider' must be module:function")
 
 
-def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
+def _check_reading(o: SparkOptions, way: str) -> None:
     from jsclient.protocol import subjects
 
     _check_streams(o)
@@ -341,16 +326,6 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
             _bad(overlap(one, other), f"option 'subjects': {one!r} and {other!r} overlap")
     starts = _positions(o.starting_offsets)
     _bad(way == READ and "latest" in starts, "'startingOffsets' of read must be earliest or {\"seq\": n}")
-    _conflict(
-        o.max_partitions < o.min_partitions,
-        f"'minPartitions' ({o.min_partitions}) is larger than 'maxPartitions' ({o.max_partitions})",
-    )
-    both = "max_offsets_per_trigger" in given and "min_offsets_per_trigger" in given
-    _conflict(
-        both and (o.max_offsets_per_trigger or 0) < (o.min_offsets_per_trigger or 0),
-        "'minOffsetsPerTrigger' is larger than 'maxOffsetsPerTrigger'",
-    )
-    _bad(o.batch_bytes > 1 << 30, "'batchBytes' must be at most 1g")  # Arrow's offsets have 32 bits
     _conflict(
         o.ack_mode == "purge" and o.read_method == "consumer",
         "ackMode=purge reads by direct get; leave out readMethod=consumer",
@@ -371,7 +346,6 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
             subjects.check_subject(o.dead_letter_subject)
         except ValueError as error:
             raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option 'deadLetterSubject': {error}") from None
-    _bad(o.consumer_inactive_threshold < 1, "'consumerInactiveThreshold' must be at least 1s")
 
 
 def _check_streams(o: SparkOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.api.models import StreamInfo
 
 
+BATCH_ROWS: Final = 10_000  # An Arrow batch ends at whichever comes first.
+BATCH_BYTES: Final = 8 << 20
 SMALL_BYTES: Final = 64 << 10  # of a partition; up to it direct gets cost less than a consumer without payloads
 
 
@@ -69,7 +72,7 @@ def read_batches(
     from jsclient.spark.schema import schema_of
 
     options = options.of(partition.stream)
-    arrow, rows, nbytes = schema_of(schema), options.batch_rows, options.batch_bytes
+    arrow, rows, nbytes = schema_of(schema), BATCH_ROWS, BATCH_BYTES
     with lease(options) as nc:
         letters = DeadLetters(nc, options) if options.bad_records == "dead-letter" else None
         builder: BatchBuilder
@@ -167,11 +170,11 @@ def starting(options: SparkOptions, access: PlanningAccess, state: StreamState, 
     """The first sequence that the options ask for; `otherwise` if they name none."""
     if options.starting_timestamp is not None:
         at = access.sequence_at(options.starting_timestamp, state)
-        if at >= state.end and options.starting_timestamp_strategy == "error":
+        if at >= state.end and options.starting_timestamp > time.time_ns():
             raise JetStreamSparkError(
                 "JETSTREAM_TIMESTAMP_BEYOND_END",
-                f"stream {state.name!r} has no message at or after startingTimestamp; give an earlier one, or "
-                "startingTimestampStrategy=latest",
+                f"stream {state.name!r} has no message at or after startingTimestamp, which is in the future; give an "
+                "earlier one",
             )
         return at
     offsets = options.starting_offsets
@@ -267,6 +270,4 @@ def load_of(state: StreamState, survey: Survey, end: int | None = None) -> Load:
 
 
 def limits_of(options: SparkOptions) -> Limits:
-    return Limits(
-        options.records_per_partition, options.min_partitions, options.max_partitions, options.bytes_per_partition
-    )
+    return Limits(options.records_per_partition, options.min_partitions)

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
+_PULLS = "leave it out: a task asks for 5,000 messages or 4 MiB at a time, twice in advance"
+_ARROW = "leave it out: an Arrow batch ends at 10,000 rows or 8 MiB"
+_TRIGGER = "give the query a longer trigger, for example .trigger(processingTime='15 minutes')"
+
 REMOVED: Final = {
+    "startingtimestampstrategy": "leave it out: without a message so young, a query begins at the end",
+    "minoffsetspertrigger": _TRIGGER,
+    "maxtriggerdelay": _TRIGGER,
+    "bytesperpartition": "write 'recordsPerPartition'; a partition has about 128 MiB at most",
+    "maxpartitions": "write 'recordsPerPartition', which makes partitions larger and fewer",
+    "filterpushdown": "set spark.sql.python.filterPushdown.enabled in the session",
+    "newstreams": "filter by 'timestamp': a stream that appears later is read from its first message",
+    "batchrows": _ARROW,
+    "batchbytes": _ARROW,
+    "pullrecords": _PULLS,
+    "pullbytes": _PULLS,
+    "prefetch": _PULLS,
+    "consumerinactivethreshold": "leave it out: consumers of killed tasks vanish after 60 s",
     "nats.*": "write 'inboxPrefix', or let 'credentialsProvider' return such a field of ConnectOptions",
     "auditbucket": "each batch leaves a record on the logger jsclient.spark.audit",
     "progressbucket": "read query.lastProgress with lag(), or add a JetStreamListener",
@@ -28,7 +45,7 @@ KAFKA: Final = {
     "maxrecordsperpartition": "write 'recordsPerPartition'",
     "startingoffsetsbytimestamp": "write 'startingTimestamp', one time for all streams",
     "endingoffsetsbytimestamp": "write 'endingTimestamp', one time for all streams",
-    "startingoffsetsbytimestampstrategy": "write 'startingTimestampStrategy'",
+    "startingoffsetsbytimestampstrategy": "leave it out: without a message so young, a query begins at the end",
     "kafkaconsumer.polltimeoutms": "write 'reconnectTimeout' or 'taskTimeout'",
     "fetchoffset.numretries": "write 'reconnectTimeout'; requests are repeated until then",
     "fetchoffset.retryintervalms": "write 'reconnectTimeout'; requests are repeated until then",

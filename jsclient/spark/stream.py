@@ -6,8 +6,6 @@ calls `stop()`, so nothing here depends on it.
 
 from __future__ import annotations
 
-import math
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,7 +59,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: dict[str, Any] | None = None
         self._available_now = False
         self._planned: Offset | None = None
-        self._moved_at = -math.inf  # when a batch was planned last
         self._ear = Ear(options)
         self._idling: Idling = Idling()
 
@@ -103,8 +100,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._idling.streams = [(access, state) for access, state, _ in found.values()]
             streams = {name: begin.resting() for name, (_, _, begin) in found.items()}
             self._planned = attrs.evolve(before, streams=streams)
-            if self._too_little(sum(max(0, state.end - begin.next) for _, state, begin in found.values()), limit):
-                return start
             news = {name: each for name, each in self._news(found, limit) if each is not None}
             for name in found.keys() - before.streams.keys() - news.keys():
                 if streams[name].soft:
@@ -112,7 +107,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if not news and not self._left_or_joined(before, streams):
                 return start
             streams.update(self._admitted(news, limit))
-            self._moved_at = time.monotonic()
             self._planned = Offset(streams, id=before.id, shape=self.shape)
         return self._planned.to_dict()
 
@@ -257,16 +251,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(limit, ReadMaxBytes):
             return self.options.max_offsets_per_trigger, limit.max_bytes
         return None, None
-
-    def _too_little(self, span: int, limit: ReadLimit) -> bool:
-        """minOffsetsPerTrigger: wait for more, but no longer than maxTriggerDelay.
-
-        Neither AvailableNow nor the first batch of a run waits.
-        """
-        least = self.options.min_offsets_per_trigger
-        if least is None or span >= least or self._available_now:
-            return False
-        return time.monotonic() - self._moved_at < self.options.max_trigger_delay
 
     def _checked(self, offset: Offset) -> Offset:
         """Check that the offset was made with these filters and streams.

@@ -154,6 +154,19 @@ def refused_before(server: NatsServer, release: tuple[int, int], token: str) -> 
         yield
 
 
+@pytest.fixture
+def in_portions(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that makes this process read in small batches and pulls."""
+
+    def portions(rows: int, pulled: int | None = None, prefetch: int = 1) -> None:
+        monkeypatch.setattr("jsclient.spark.reader.BATCH_ROWS", rows)
+        monkeypatch.setattr("jsclient.arrow.pulling.PREFETCH", prefetch)
+        for module in ("pulling", "direct"):
+            monkeypatch.setattr(f"jsclient.arrow.{module}.PULL_MESSAGES", pulled or rows)
+
+    return portions
+
+
 NEEDS = {"fast": (2, 14)}
 
 

@@ -87,18 +87,8 @@ def test_user_schema_chooses_the_columns(js: Js, reading: Reading, stream_name: 
 def test_limit_leaves_nothing_behind(js: Js, reading: Reading, stream_name: str) -> None:
     js.create(stream_name)
     js.fill(stream_name, 20_000)
-    assert len(reading(stream_name, readMethod="consumer", batchRows=100).limit(5).collect()) == 5
+    assert len(reading(stream_name, readMethod="consumer").limit(5).collect()) == 5
     wait_until(lambda: js.consumers(stream_name) == [], 10, "the consumers to be deleted")
-
-
-def test_large_messages_and_small_pulls(js: Js, reading: Reading, stream_name: str) -> None:
-    js.create(stream_name)
-    sizes = [10, 300_000, 20, 100_000, 1, 900_000]
-    for size in sizes:
-        js.nc.request(f"{stream_name}.x", b"x" * size)
-    options = {"pullBytes": "64k", "batchBytes": "256k", "readMethod": "consumer"}
-    rows = reading(stream_name, "seq bigint, size int", **options).orderBy("seq").collect()
-    assert [row["size"] for row in rows] == sizes
 
 
 def test_pushdown_narrows_the_range(spark: Any, js: Js, reading: Reading, stream_name: str) -> None:

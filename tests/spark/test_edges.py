@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_a_consumer_on_a_lagging_replica_loses_no_rows(
 
 
 def test_a_replica_that_catches_up_in_the_middle_loses_no_rows(
-    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, in_portions: Callable[..., None]
 ) -> None:
     js.create(stream_name)
     js.fill(stream_name, 3000)
@@ -75,8 +76,8 @@ def test_a_replica_that_catches_up_in_the_middle_loses_no_rows(
         return chunk
 
     monkeypatch.setattr(pulling, "chunk_of", chunk_of)
-    options = {"readMethod": "consumer", "pullRecords": 500}
-    assert read(reader(server.url, stream_name, **options)) == list(range(3000))
+    in_portions(10_000, 500)
+    assert read(reader(server.url, stream_name, readMethod="consumer")) == list(range(3000))
     assert lied[0] > 0
 
 
@@ -86,30 +87,34 @@ def test_a_time_is_not_looked_up_on_a_lagging_replica(
     js.create(stream_name)
     js.fill(stream_name, 100)
     lied = lagging(monkeypatch)
-    made = reader(server.url, stream_name, startingTimestamp="2020-01-01T00:00:00Z", startingTimestampStrategy="latest")
+    made = reader(server.url, stream_name, startingTimestamp="2020-01-01T00:00:00Z")
     assert read(made) == list(range(100))
     assert lied
 
 
-def test_a_mirror_that_keeps_less_is_not_believed(js: Js, server: NatsServer, stream_name: str) -> None:
+def test_a_mirror_that_keeps_less_is_not_believed(
+    js: Js, server: NatsServer, stream_name: str, in_portions: Callable[..., None]
+) -> None:
     """With allow_direct and mirror_direct a mirror answers half of the direct gets, and it may keep less."""
     js.create(stream_name, allow_direct=True)
     js.fill(stream_name, 1000)
     mirror = f"{stream_name}_mirror"
     js.create(mirror, subjects=None, mirror={"name": stream_name}, mirror_direct=True, max_msgs=100)
     js.settle(mirror, 1000)
+    in_portions(10_000, 50)
     for _ in range(3):
-        assert read(reader(server.url, stream_name, pullRecords=50)) == list(range(1000))
+        assert read(reader(server.url, stream_name)) == list(range(1000))
 
 
 @pytest.mark.parametrize("method", ["consumer", "direct"])
 def test_a_head_that_overtakes_a_running_task_is_noticed(
-    js: Js, server: NatsServer, stream_name: str, method: str
+    js: Js, server: NatsServer, stream_name: str, method: str, in_portions: Callable[..., None]
 ) -> None:
     stream = stream_name.replace("[", "_").rstrip("]_")
     js.create(stream, allow_direct=True)
     js.fill(stream, 10_000)
-    options = {"batchRows": 100, "pullRecords": 100, "prefetch": 1, "readMethod": method}
+    in_portions(100)
+    options = {"readMethod": method}
     made = reader(server.url, stream, **options)
 
     def truncate() -> None:
@@ -278,8 +283,8 @@ def test_jobs_that_begin_alike_are_two_jobs(js: Js, server: NatsServer, stream_n
 def test_ranges_by_time_and_sequence(js: Js, server: NatsServer, stream_name: str) -> None:
     js.create(stream_name)
     js.fill(stream_name, 100)
-    time = js.api.request(f"STREAM.MSG.GET.{stream_name}", {"seq": 1})["message"]["time"]
-    ms = moment(time[:23]) // 10**6
+    stored = js.api.request(f"STREAM.MSG.GET.{stream_name}", {"seq": 1})["message"]["time"]
+    ms = moment(stored[:23]) // 10**6
 
     def between(**options: Any) -> list[int]:
         return read(reader(server.url, stream_name, **options))
@@ -290,7 +295,7 @@ def test_ranges_by_time_and_sequence(js: Js, server: NatsServer, stream_name: st
     late = {"startingTimestamp": "2100-01-01T00:00:00Z"}
     with pytest.raises(JetStreamSparkError, match="TIMESTAMP_BEYOND_END"):
         between(**late)
-    assert between(**late, startingTimestampStrategy="latest") == []
+    assert between(startingTimestamp=time.time_ns() // 10**6 - 1) == []
 
 
 def test_a_lost_head_is_an_error_unless_accepted(js: Js, server: NatsServer, stream_name: str) -> None:
@@ -355,9 +360,24 @@ def test_a_purge_after_a_restart_spares_a_stream_made_anew(js: Js, server: NatsS
     assert js.state(stream_name)["messages"] == 0
 
 
+def test_large_messages_and_small_pulls(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    js.create(stream_name)
+    sizes = [10, 300_000, 20, 100_000, 1, 900_000]
+    for size in sizes:
+        js.nc.request(f"{stream_name}.x", b"x" * size)
+    monkeypatch.setattr("jsclient.arrow.pulling.PULL_BYTES", 64 << 10)
+    monkeypatch.setattr("jsclient.spark.reader.BATCH_BYTES", 256 << 10)
+    made = reader(server.url, stream_name, readMethod="consumer")
+    found = [batch.column("value").to_pylist() for part in made.partitions() for batch in made.read(part)]
+    assert [len(value) for values in found for value in values] == sizes
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize(
     "option",
-    [{"batchBytes": "2g"}, {"taskTimeout": "0"}, {"pullRecords": "0"}, {"maxPartitions": str(1 << 70)}],
+    [{"taskTimeout": "0"}, {"recordsPerPartition": "0"}, {"minPartitions": str(1 << 70)}],
 )
 def test_limits_that_make_no_sense(option: dict[str, str]) -> None:
     with pytest.raises(JetStreamSparkError, match=f"BAD_OPTION.*{next(iter(option))}"):
@@ -395,7 +415,7 @@ def test_a_task_ends_at_its_timeout(js: Js, server: NatsServer, stream_name: str
 
 @pytest.mark.parametrize("place", [1, 8, 50])  # of answers of 50: the first, one in the middle, the last
 def test_a_message_lost_on_its_way_to_us_is_asked_for_again(
-    js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, place: int
+    js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, place: int, in_portions: Callable[..., None]
 ) -> None:
     """Direct gets are plain messages: a broken route of a cluster loses some of them without a sign on our link."""
     stream = f"direct_{place}"
@@ -412,8 +432,9 @@ def test_a_message_lost_on_its_way_to_us_is_asked_for_again(
         real(self, messages, nbytes)
 
     monkeypatch.setattr(AnswerSink, "deliver", deliver)
+    in_portions(10_000, 50)
     with refused_before(server, (2, 11), "DIRECT_UNAVAILABLE"):
-        assert read(reader(server.url, stream, readMethod="direct", pullRecords=50)) == list(range(100))
+        assert read(reader(server.url, stream, readMethod="direct")) == list(range(100))
         assert lost
 
 

@@ -113,7 +113,7 @@ def test_python_worker_killed_in_the_middle_of_a_read(
     total = count(500_000, 100_000)
     fill(own_server, "S", total)
     frame = spark.read.format("jetstream").option("servers", own_server.url).option("readMethod", "consumer")
-    frame = frame.option("recordsPerPartition", total // 2).option("batchRows", 1000).load("S")
+    frame = frame.option("recordsPerPartition", total // 2).load("S")
     assert frame.count() == total  # the workers are there now
     killed: list[int] = []
     stop = threading.Event()

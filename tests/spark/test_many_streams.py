@@ -157,19 +157,6 @@ def test_a_checkpoint_of_one_stream_goes_on_with_more(
         run(query_of(server.url, f"{stream_name}_none"), end)
 
 
-def test_new_streams_may_begin_at_their_end(js: Js, server: NatsServer, stream_name: str) -> None:
-    query = query_of(server.url, f"{stream_name}_*", newStreams="latest")
-    start = planned_end(query.initialOffset())
-    assert start["s"] == {}
-    assert query.latestOffset(start, everything()) is start
-    js.create(f"{stream_name}_a")
-    js.fill(f"{stream_name}_a", 10)
-    end, rows = run(query, start)
-    assert (rows, end["s"][f"{stream_name}_a"]["next"]) == ({}, 11)
-    js.fill(f"{stream_name}_a", 3, first=10)
-    assert run(query, end)[1] == {f"{stream_name}_a": [10, 11, 12]}
-
-
 def test_streams_that_vanish_are_a_loss(
     js: Js, server: NatsServer, two: tuple[str, str], stream_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -286,7 +286,7 @@ def test_many_subjects_are_filtered_by_the_server(
     js.fill(stream, 5, first=3 * subjects, subject=lambda n: f"{stream}.0")  # a tail that only one task has
     total = 3 * subjects + 5
     sent = sizes_of_chunks(monkeypatch)
-    made = reader(server.url, stream, partitionBy="subject", minPartitions=parts, maxPartitions=parts)
+    made = reader(server.url, stream, partitionBy="subject", minPartitions=parts)
     with requests_to(js, "$JS.API.>") as asked:
         found = [rows_of(made, [part]) for part in made.partitions()]
     assert sorted(n for part in found for n in part) == list(range(total))

@@ -189,7 +189,7 @@ def slow_first_attempt(batches):
             if slow:
                 wait_until(copy.exists, 60)
 
-source = spark.read.format("jetstream").option("servers", url).option("minPartitions", 4).option("batchRows", 2000)
+source = spark.read.format("jetstream").option("servers", url).option("minPartitions", 4)
 frame = source.load(name).selectExpr("value", "seq").mapInArrow(slow_first_attempt, "value binary, seq bigint")
 rows = [row.seq for row in frame.select("seq").collect()]
 assert sorted(rows) == list(range(1, 20001)), len(rows)

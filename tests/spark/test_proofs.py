@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,12 +149,15 @@ def test_earliest_is_what_is_there_when_it_is_read(
 
 
 @pytest.mark.parametrize("method", ["consumer", "direct"])
-def test_holes_that_were_passed_are_no_loss(js: Js, server: NatsServer, stream_name: str, method: str) -> None:
+def test_holes_that_were_passed_are_no_loss(
+    js: Js, server: NatsServer, stream_name: str, method: str, in_portions: Callable[..., None]
+) -> None:
     js.create(stream_name, allow_direct=True)
     js.fill(stream_name, 1000)
     for seq in (100, 250, 400):
         js.api.request(f"STREAM.MSG.DELETE.{stream_name}", {"seq": seq, "no_erase": True})
-    options = {"batchRows": 50, "pullRecords": 50, "prefetch": 1, "readMethod": method, "startingOffsets": '{"seq": 1}'}
+    in_portions(50)
+    options = {"readMethod": method, "startingOffsets": '{"seq": 1}'}
 
     def purge() -> None:
         js.api.request(f"STREAM.PURGE.{stream_name}", {"seq": 500})
@@ -382,7 +385,13 @@ def read_here(server: NatsServer, method: str, subjects: int) -> AbstractContext
 @pytest.mark.parametrize("subjects", [0, 1, 2])
 @pytest.mark.parametrize("method", ["consumer", "direct"])
 def test_retention_follows_the_reader(
-    js: Js, server: NatsServer, stream_name: str, method: str, subjects: int, streaming: bool
+    js: Js,
+    server: NatsServer,
+    stream_name: str,
+    method: str,
+    subjects: int,
+    streaming: bool,
+    in_portions: Callable[..., None],
 ) -> None:
     """Every message below the last row that was read goes, those that the filter skips and a few others among them."""
     js.create(stream_name, allow_direct=True)
@@ -391,7 +400,8 @@ def test_retention_follows_the_reader(
     for seq in gone:
         js.api.request(f"STREAM.MSG.DELETE.{stream_name}", {"seq": seq, "no_erase": True})
     filters = [f"{stream_name}.{n}" for n in (1, 3)[:subjects]]
-    options: dict[str, Any] = {"batchRows": 50, "pullRecords": 50, "prefetch": 1, "readMethod": method}
+    in_portions(50)
+    options: dict[str, Any] = {"readMethod": method}
     options["startingOffsets"] = '{"seq": 1}' if filters else "earliest"
     if filters:
         options["subjects"] = ",".join(filters)
@@ -414,11 +424,14 @@ def test_retention_follows_the_reader(
 
 @pytest.mark.parametrize("filters", ["", "{}.1", "{}.1,{}.3"], ids=["all", "one", "two"])
 @pytest.mark.parametrize("method", ["consumer", "direct"])
-def test_a_slow_reader_is_overtaken(js: Js, server: NatsServer, stream_name: str, method: str, filters: str) -> None:
+def test_a_slow_reader_is_overtaken(
+    js: Js, server: NatsServer, stream_name: str, method: str, filters: str, in_portions: Callable[..., None]
+) -> None:
     """A stream at its limits: each message that arrives takes an old one out, so that the numbers stay the same."""
     js.create(stream_name, allow_direct=True, max_msgs=2000)
     js.fill(stream_name, 2000)
-    options: dict[str, Any] = {"batchRows": 50, "pullRecords": 50, "prefetch": 1, "readMethod": method}
+    in_portions(50)
+    options: dict[str, Any] = {"readMethod": method}
     options |= {"startingOffsets": '{"seq": 1}'}
     if filters:
         options["subjects"] = filters.replace("{}", stream_name)

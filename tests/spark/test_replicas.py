@@ -70,11 +70,12 @@ def bounce(server: NatsServer) -> None:
 
 
 @pytest.mark.parametrize("method", ["consumer", "direct"])
-def test_reading_while_leaders_are_killed(cluster: Cluster, method: str) -> None:
+def test_reading_while_leaders_are_killed(cluster: Cluster, method: str, in_portions: Callable[..., None]) -> None:
+    in_portions(1000, 1500, 2)
     with refused_before(cluster.servers[0], (2, 11) if method == "direct" else (2, 9), "DIRECT_UNAVAILABLE"):
         create(cluster, "S")
         fill(cluster, "S", 0, TOTAL)
-        made = reader(cluster.url, "S", readMethod=method, minPartitions=3, batchRows=1000, pullRecords=1500)
+        made = reader(cluster.url, "S", readMethod=method, minPartitions=3)
 
         def kill() -> None:
             bounce(cluster.stream_leader("S"))

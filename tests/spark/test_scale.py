@@ -102,12 +102,13 @@ def test_200_partitions_of_50_streams(js: Js, server: NatsServer, stream_name: s
 
 @pytest.mark.slow
 def test_as_many_consumers_as_tasks_and_none_afterwards(
-    js: Js, server: NatsServer, stream_name: str, count: Count
+    js: Js, server: NatsServer, stream_name: str, count: Count, in_portions: Callable[..., None]
 ) -> None:
+    in_portions(10, 20, 2)
     tasks = count(200, 20)
     js.create(stream_name)
     js.fill(stream_name, tasks * 100)
-    made = reader(server.url, stream_name, minPartitions=tasks, readMethod="consumer", batchRows=10, pullRecords=20)
+    made = reader(server.url, stream_name, minPartitions=tasks, readMethod="consumer")
     planned = made.partitions()
     assert len(planned) == tasks
     with ExitStack() as stack:

@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 from tests.pull_rig import Connection, Server, Stored, some_stored
 from tests.unit.test_pull_statuses import GOES_ON, QUIET, every_status
 
+from jsclient.arrow import pulling
 from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
@@ -32,17 +33,11 @@ class Access:
     deadline = Deadline(None)
     api = SimpleNamespace(subject=lambda operation: operation)
 
-    def __init__(self, server: Server, held: list[Stored], pull_records: int, prefetch: int) -> None:
+    def __init__(self, server: Server, held: list[Stored]) -> None:
         self.server, self.held = server, held
         self.nc = Connection(server)
         self.consumers = 0
-        self.options = SimpleNamespace(
-            reconnect_timeout=30.0,
-            consumer_inactive_threshold=30.0,
-            pull_records=pull_records,
-            prefetch=prefetch,
-            pull_bytes=1000,
-        )
+        self.options = SimpleNamespace(reconnect_timeout=30.0)
 
     def new_name(self, label: str) -> str:
         self.consumers += 1
@@ -73,13 +68,17 @@ class NoGaps:
 
 
 @pytest.mark.parametrize("seed", range(0, 2000, 200))
-def test_every_row_of_the_range_comes_once(seed: int) -> None:
+def test_every_row_of_the_range_comes_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(seed, seed + 200):
         r = random.Random(number)
         held = some_stored(r, r.choice([300, 1000, 1500]))  # what is larger than a pull may be is asked for alone
         server = Server(r, [], trouble=r.choice([0.0, 0.0, 0.0, 0.01]))
-        access: Any = Access(server, held, r.choice([1, 3, 10, 50]), r.choice([1, 2, 4]))
-        server.most = access.options.pull_records * access.options.prefetch
+        access: Any = Access(server, held)
+        pulled, prefetch = r.choice([1, 3, 10, 50]), r.choice([1, 2, 4])
+        monkeypatch.setattr(pulling, "PULL_MESSAGES", pulled)
+        monkeypatch.setattr(pulling, "PREFETCH", prefetch)
+        monkeypatch.setattr(pulling, "PULL_BYTES", 1000)
+        server.most = pulled * prefetch
         gaps: Any = NoGaps()
         start, end = sorted(r.choices(range(1, 82), k=2))
         chunks = RangeConsumer(access, Range(0, start, end), "read", gaps).chunks()
@@ -107,9 +106,13 @@ class StatusServer(Server):
 
 
 @every_status
-def test_what_a_status_means_for_a_range(status: str, headers: str, consume: str, error: Any, fetch: Any) -> None:
+def test_what_a_status_means_for_a_range(
+    status: str, headers: str, consume: str, error: Any, fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "PULL_MESSAGES", 10)
+    monkeypatch.setattr(pulling, "PULL_BYTES", 1000)
     held = [Stored(sequence, 100) for sequence in range(1, 41)]
-    access: Any = Access(StatusServer(status, headers), held, 10, 2)
+    access: Any = Access(StatusServer(status, headers), held)
     gaps: Any = NoGaps()
     chunks = RangeConsumer(access, Range(0, 1, 41), "read", gaps).chunks()
     assert [sequence for chunk in chunks for sequence in chunk.sequences] == list(range(1, 41))

@@ -36,15 +36,8 @@ def refused(given: dict[str, str], way: str) -> JetStreamSparkError:
 def test_defaults_are_those_of_the_table() -> None:
     o = parse(SOURCE, READ)
     assert [u.reveal() for u in o.servers] == ["nats://n1:4222", "nats://n2"]
-    assert (o.min_partitions, o.records_per_partition, o.max_partitions) == (1, 100_000, 10_000)
-    assert (o.batch_rows, o.batch_bytes, o.pull_records, o.pull_bytes, o.prefetch) == (
-        10_000,
-        8 << 20,
-        5_000,
-        4 << 20,
-        2,
-    )
-    assert (o.max_trigger_delay, o.consumer_inactive_threshold, o.reconnect_timeout) == (900.0, 60.0, 60.0)
+    assert (o.min_partitions, o.records_per_partition) == (1, 100_000)
+    assert o.reconnect_timeout == 60.0
     assert o.fail_on_data_loss
     assert o.ack_mode == "none"
     assert o.read_method == "auto"
@@ -75,11 +68,11 @@ def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch)
         ({**SOURCE, "zzz": "1"}, READ, "UNKNOWN_OPTION", "known are"),
         ({**SOURCE, "minPartitions": "0"}, READ, "BAD_OPTION", "between 1"),
         ({**SOURCE, "minPartitions": "x"}, READ, "BAD_OPTION", "whole number"),
-        ({**SOURCE, "minPartitions": "9", "maxPartitions": "3"}, READ, "CONFLICTING_OPTIONS", "larger"),
+        ({**SOURCE, "maxPartitions": "3"}, READ, "UNKNOWN_OPTION", "write 'recordsPerPartition'"),
         ({**SOURCE, "startingOffsets": "latest"}, READ, "BAD_OPTION", "earliest"),
         ({**SOURCE, "startingOffsets": '{"seq": -1}'}, READ, "BAD_OPTION", "startingOffsets"),
         ({**SOURCE, "startingTimestamp": "yesterday"}, READ, "BAD_OPTION", "ISO-8601"),
-        ({**SOURCE, "batchBytes": "8x"}, READ, "BAD_OPTION", "8m"),
+        ({**SOURCE, "maxBytesPerTrigger": "8x"}, READ_STREAM, "BAD_OPTION", "8m"),
         ({**SOURCE, "failOnDataLoss": "yes"}, READ, "BAD_OPTION", "true or false"),
         ({**SOURCE, "subjects": "a.>,a.b"}, READ, "BAD_OPTION", "overlap"),
         ({**SOURCE, "subjects": "a..b"}, READ, "BAD_OPTION", "subjects"),
@@ -119,7 +112,6 @@ def test_refusals_name_the_option(given: dict[str, str], way: str, token: str, p
 @pytest.mark.parametrize(
     ("name", "text", "field", "value"),
     [
-        ("pullBytes", "512k", "pull_bytes", 512 * 1024),
         ("taskTimeout", "1500ms", "task_timeout", 1.5),
         ("taskTimeout", "15m", "task_timeout", 900.0),
         ("startingOffsets", '{"seq": 9}', "starting_offsets", 9),
@@ -147,7 +139,7 @@ def test_a_text_is_read_or_refused_with_what_it_must_be(text: str) -> None:
         ("startingTimestamp", "\u00b2"),  # a digit, and no decimal
         ("startingTimestamp", "9" * 20),
         ("startingTimestamp", "9999-12-31"),
-        ("batchBytes", "9" * 400),
+        ("maxBytesPerTrigger", "9" * 400),
         ("ackTimeout", "9" * 400),
     ],
 )
