@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from jsclient.durations import Deadline
 from jsclient.exactly.fast_rows import FastRowPublisher
 from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
-from jsclient.exactly.sending import fast_publisher, row_publisher
+from jsclient.exactly.sending import ACK_TIMEOUT, fast_publisher, row_publisher
 from jsclient.exactly.sink_streams import FastSubjects, deduplication
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TaskPublisher:
 
     def limit_patience(self, seconds: float) -> None:
         """Fail rather than send rows again later than this; call it before the first row."""
-        self._patience = min(self._patience, max(seconds, self._options.ack_timeout))
+        self._patience = min(self._patience, max(seconds, ACK_TIMEOUT))
 
     def finish(self) -> Totals:
         """Wait for the rows that are not acknowledged yet."""

@@ -90,9 +90,9 @@ class RowMaker:
         )
 
     def _filled(self, values: list[bytes | None]) -> list[bytes]:
-        if self._options.null_value == "error" and None in values:
+        if None in values:
             raise self._null_value()
-        return [value or b"" for value in values]
+        return values  # type: ignore[return-value]
 
     def _values(self, column: pa.Array) -> list[bytes]:
         if not column.null_count:
@@ -112,7 +112,8 @@ class RowMaker:
         self, column: pa.Array | None, subjects: list[bytes], lines: Iterable[bytes], values: list[bytes]
     ) -> Iterable[bytes | None]:
         if self.uses_column(column is not None):
-            if column is None or column.null_count:
+            assert column is not None
+            if column.null_count:
                 raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
             return [self._id(text) for text in _binary(column).to_pylist()]
         if self._content is None:
@@ -122,9 +123,7 @@ class RowMaker:
         return map(self._content.next, subjects, lines, values)
 
     def uses_column(self, there: bool) -> bool:
-        if self._options.delivery_semantics == "at-least-once":
-            return False
-        return self._options.message_id == "column" or (self._options.message_id == "auto" and there)
+        return there and self._options.delivery_semantics != "at-least-once"
 
     # --- single rows ------------------------------------------------------------------------------------
 
@@ -135,14 +134,10 @@ class RowMaker:
             raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no subject; fill the column")
         value = self._document(fields) if self._format != "binary" else _bytes(fields.get("value"))
         if value is None:
-            if self._options.null_value == "error":
-                raise self._null_value()
-            value = b""
+            raise self._null_value()
         lines = self._block({name: fields[name] for name in ("headers", *FENCES) if name in fields})
         msg_id = _bytes(fields.get("msg_id"))
-        if self.uses_column(msg_id is not None):
-            if msg_id is None:
-                raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
+        if msg_id is not None and self.uses_column(True):
             return subject, lines, value, self._id(msg_id)
         return subject, lines, value, None if self._content is None else self._content.next(subject, lines, value)
 
@@ -206,7 +201,7 @@ class RowMaker:
         return raw
 
     def _null_value(self) -> Refused:
-        text = "a row has a null value; filter such rows out, or set nullValue=empty"
+        text = "a row has a null value; filter such rows out, or fill them with coalesce(value, X'')"
         return self._options.refuse("JETSTREAM_NULL_VALUE", text)
 
 

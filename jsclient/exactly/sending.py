@@ -10,6 +10,7 @@ from jsclient.arrow.access import cached
 from jsclient.arrow.settings import Refused
 from jsclient.exactly.fast_rows import FastRowPublisher
 from jsclient.exactly.row_publisher import RowPublisher
+from jsclient.exactly.sink_streams import SHORT_WINDOW
 from jsclient.jetstream.publishing.attempts import ASK_AFTER, Rules
 from jsclient.jetstream.publishing.streams import Streams
 
@@ -18,36 +19,45 @@ if TYPE_CHECKING:
     from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.context import JetStream
 
+IN_FLIGHT: Final = 2_000
+"""Rows without an ack."""
+
 UNACKED_BYTES: Final = 16 << 20
-"""With large rows this ends the window before maxInFlight does."""
+"""With large rows this ends the window first."""
+
+ACK_TIMEOUT: Final = 5.0
+"""Seconds without an ack after which another copy of a row is sent."""
+
+RETRIES: Final = 3
+"""Retries of a row that no stream takes."""
 
 
 def context(nc: Connection, options: WriteSettings) -> JetStream:
     """The JetStream context of the options, which tasks on one connection share.
 
-    If this user has no permission to ask how long a stream remembers ids, the client assumes minDedupWindow.
+    If this user has no permission to ask how long a stream remembers ids, the client assumes SHORT_WINDOW.
     """
     from jsclient.jetstream import JetStream
 
     def make() -> JetStream:
         js = JetStream(nc, domain=options.domain, api_prefix=options.api_prefix)
-        js.publish_streams = Streams(believed=options.min_dedup_window)
+        js.publish_streams = Streams(believed=SHORT_WINDOW)
         return js
 
-    return cached(nc, ("context", options.domain, options.api_prefix, options.min_dedup_window), make)
+    return cached(nc, ("context", options.domain, options.api_prefix), make)
 
 
 def rules_of(options: WriteSettings, patience: float | None = None) -> Rules:
-    """After `ackTimeout` of silence, or a refusal that passes, another copy follows. `patience` ends this, or by
+    """After ACK_TIMEOUT of silence, or a refusal that passes, another copy follows. `patience` ends this, or by
     default `reconnectTimeout`."""
     patience = options.reconnect_timeout if patience is None else patience
     return Rules(
         ack_timeout=patience,
         hold_for=patience,
-        resend_after=options.ack_timeout,
-        ask_after=min(ASK_AFTER, options.publish_retries + 1),
-        tries=options.publish_retries + 1,
-        unasked_attempts=options.publish_retries,
+        resend_after=ACK_TIMEOUT,
+        ask_after=min(ASK_AFTER, RETRIES + 1),
+        tries=RETRIES + 1,
+        unasked_attempts=RETRIES,
         copies_allowed=True,  # Only rows that may be stored twice have no id.
         looks_beyond_window=False,  # It would be done for thousands of rows together.
     )
@@ -56,11 +66,11 @@ def rules_of(options: WriteSettings, patience: float | None = None) -> Rules:
 def row_publisher(
     nc: Connection, options: WriteSettings, guard: Callable[[], None] | None = None, patience: float | None = None
 ) -> RowPublisher:
-    """At most `maxInFlight` rows without an ack."""
+    """At most IN_FLIGHT rows without an ack."""
     return RowPublisher(
         context(nc, options),
         rules_of(options, patience),
-        max_pending=options.max_in_flight,
+        max_pending=IN_FLIGHT,
         max_pending_bytes=UNACKED_BYTES,
         guard=guard,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.api.models import StreamConfig
+
+
+SHORT_WINDOW: Final = 120.0
+"""Seconds. A stream that recognises ids for a shorter time gets a note. The client assumes it for a stream that it has
+no permission to ask."""
 
 
 class FastSubjects:
@@ -111,10 +116,10 @@ def _deduplication(access: StreamAccess, options: WriteSettings) -> Deduplicatio
             "expect, or use deliverySemantics=at-least-once",
         )
     notes = []
-    if window < options.min_dedup_window:
+    if window < SHORT_WINDOW:
         notes.append(
-            f"stream {stream!r} recognises repeated messages for {window:g} s only (minDedupWindow "
-            f"{options.min_dedup_window:g} s): a batch that is replayed later is stored twice"
+            f"stream {stream!r} recognises repeated messages for {window:g} s only (less than {SHORT_WINDOW:g} s): a "
+            "batch that is replayed later is stored twice"
         )
     if (config.retention or "limits") != "limits":
         notes.append(

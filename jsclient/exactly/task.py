@@ -178,11 +178,10 @@ class JournaledTask:
 
 def accept(options: WriteSettings, text: str, error: Unsure) -> None:
     """Raise, unless the user or deliverySemantics=auto accepts repeated rows instead."""
-    default = "fail" if options.delivery_semantics == "exactly-once" else "publish"
-    if (options.when_unsure or default) == "fail":
+    if options.delivery_semantics == "exactly-once":
         raise options.refuse(
             "JETSTREAM_UNSURE_REPLAY",
-            f"{text}. Nothing of the replay was published; whenUnsure=publish stores its rows at least once",
+            f"{text}. Nothing of the replay was published; deliverySemantics=auto stores its rows at least once",
         ) from error
 
 

@@ -100,14 +100,7 @@ class SparkOptions:
         "deliverySemantics", "WT", values.choice("auto", "exactly-once", "window", "at-least-once"), "auto"
     )
     journal: str | None = _option("journal", "WT", values.text)
-    when_unsure: str | None = _option("whenUnsure", "WT", values.choice("fail", "publish"))
-    message_id: str = _option("messageId", "WT", values.choice("auto", "column", "content", "none"), "auto")
     publish_mode: str = _option("publishMode", "WT", values.choice("auto", "async", "fast"), "auto")
-    max_in_flight: int = _option("maxInFlight", "WT", values.integer(1), 2_000)
-    publish_retries: int = _option("publishRetries", "WT", values.integer(0), 3)
-    ack_timeout: float = _option("ackTimeout", "WT", values.duration, 5.0)
-    min_dedup_window: float = _option("minDedupWindow", "WT", values.duration, 120.0)
-    null_value: str = _option("nullValue", "WT", values.choice("error", "empty"), "error")
 
     credentials_file: str | None = _option("credentialsFile", "RSWT", values.text)
     nkey_seed_file: str | None = _option("nkeySeedFile", "RSWT", values.text)
@@ -289,7 +282,9 @@ def _check(o: SparkOptions, way: str) -> None:
     if reads:
         _check_reading(o, way)
     else:
-        _check_writing(o)
+        _conflict(
+            o.journal and not o.keeps_journal(streaming=True), "'journal' needs deliverySemantics auto or exactly-once"
+        )
 
 
 def _check_credentials(o: SparkOptions) -> None:
@@ -369,24 +364,6 @@ def _check_streams(o: SparkOptions) -> None:
 
 def _positions(given: values.Position | None) -> list[str | int | None]:
     return [each for _, each in given] if isinstance(given, values.PerStream) else [given]
-
-
-def _check_writing(o: SparkOptions) -> None:
-    _bad(o.ack_timeout <= 0, "'ackTimeout' must be more than 0s")
-    at_least_once = o.delivery_semantics == "at-least-once"
-    _conflict(
-        at_least_once and o.message_id in ("column", "content"),
-        f"deliverySemantics=at-least-once sends no ids; leave out messageId={o.message_id}",
-    )
-    _conflict(
-        not at_least_once and o.message_id == "none",
-        "messageId=none needs deliverySemantics=at-least-once",
-    )
-    for name, value in (("journal", o.journal), ("whenUnsure", o.when_unsure)):
-        _conflict(
-            value and not o.keeps_journal(streaming=True),
-            f"{name!r} needs deliverySemantics auto or exactly-once, and ids",
-        )
 
 
 def overlap(one: str, other: str) -> bool:

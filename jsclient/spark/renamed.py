@@ -9,6 +9,13 @@ _ARROW = "leave it out: an Arrow batch ends at 10,000 rows or 8 MiB"
 _TRIGGER = "give the query a longer trigger, for example .trigger(processingTime='15 minutes')"
 
 REMOVED: Final = {
+    "whenunsure": "write deliverySemantics=exactly-once to fail, or auto to store such rows at least once",
+    "messageid": "ids come from the column msg_id if there is one; deliverySemantics=at-least-once sends none",
+    "maxinflight": "leave it out: a task has 2,000 rows or 16 MiB without an ack",
+    "publishretries": "leave it out: a row that no stream takes is tried again three times",
+    "acktimeout": "leave it out: a row without an ack is sent again after 5 s, until 'reconnectTimeout'",
+    "mindedupwindow": "leave it out: the driver logs a warning about a duplicate window below 2 minutes",
+    "nullvalue": "fill nulls in the query with coalesce(value, X'')",
     "startingtimestampstrategy": "leave it out: without a message so young, a query begins at the end",
     "minoffsetspertrigger": _TRIGGER,
     "maxtriggerdelay": _TRIGGER,

@@ -110,8 +110,6 @@ def check_sink(schema: StructType, options: SparkOptions) -> None:
         raise JetStreamSparkError(
             "JETSTREAM_MISSING_OPTION", "there is no column 'subject', so the option 'subject' is needed"
         )
-    if options.message_id == "column" and "msg_id" not in types:
-        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", "messageId=column needs a column 'msg_id'")
 
 
 def schema_of(spark_schema: Any) -> pa.Schema:

@@ -46,16 +46,9 @@ class Options(ReadOptions):
 
     subject: str | None = None
     value_format: str = "binary"
-    null_value: str = "error"
-    message_id: str = "auto"
     delivery_semantics: str = "exactly-once"
-    when_unsure: str | None = None
     journal_bucket: str = "loop_journal"
-    min_dedup_window: float = WINDOW
     publish_mode: str = "auto"
-    max_in_flight: int = 100
-    ack_timeout: float = 5.0
-    publish_retries: int = 3
 
     @property
     def stream_names(self) -> tuple[str, ...]:

@@ -384,11 +384,6 @@ def test_limits_that_make_no_sense(option: dict[str, str]) -> None:
         reader("nats://h", "S", **option)
 
 
-def test_an_ack_timeout_of_nothing_is_refused() -> None:
-    with pytest.raises(JetStreamSparkError, match=r"BAD_OPTION.*ackTimeout"):
-        writer("nats://h", subject="a", ackTimeout="0s")
-
-
 @pytest.mark.timeout(20)  # a refusal is told at once, not when `reconnectTimeout` (60 s) is over
 @pytest.mark.parametrize("mode", ["async", "auto"])
 def test_fences_of_rows_are_checked_by_the_stream(js: Js, server: NatsServer, stream_name: str, mode: str) -> None:

@@ -162,7 +162,7 @@ def test_a_sink_that_keeps_nothing(
     with pytest.raises(JetStreamSparkError, match=r"UNSURE_REPLAY.*Nothing of the replay was published"):
         sink.write("run-4", 1, rows)
     assert js.state(stream_name)["messages"] == 0
-    sink.options["whenUnsure"] = "publish"
+    sink.options["deliverySemantics"] = "auto"
     message = sink.write("run-4", 1, rows)
     assert js.state(stream_name)["messages"] == 100
     assert "some may be stored twice" in message.outcome.notes[-1]

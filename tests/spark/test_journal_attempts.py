@@ -272,14 +272,18 @@ def test_a_slow_task_looks_often_whether_it_may_go_on(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("mode", ["async", "fast"])
-def test_rows_are_sent_again_only_by_who_may(js: Js, server: NatsServer, mode: str) -> None:
+def test_rows_are_sent_again_only_by_who_may(
+    js: Js, server: NatsServer, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After an outage another run may have taken the batch over."""
     from jsclient.exactly.sending import fast_publisher, row_publisher
+
+    monkeypatch.setattr("jsclient.exactly.sending.ACK_TIMEOUT", 0.3)
 
     def fenced() -> None:
         raise Crash
 
-    checked = options.parse({"servers": server.url, "subject": "nobody.takes.it", "ackTimeout": "300ms"}, options.WRITE)
+    checked = options.parse({"servers": server.url, "subject": "nobody.takes.it"}, options.WRITE)
     publisher: Any = (row_publisher if mode == "async" else fast_publisher)(js.nc, checked, fenced)
     try:
         too_old = mode == "fast" and server.version < (2, 14)

@@ -48,22 +48,25 @@ def test_reading(js: Js, server: NatsServer, options: dict[str, str], token: str
         ("value binary, other string", [], {}, "SCHEMA_MISMATCH"),
         ("value bigint", [], {}, "SCHEMA_MISMATCH"),
         ("value binary", [None], {}, "NULL_VALUE"),
-        (
-            "value binary",
-            [b"a"],
-            {"subject": "nowhere.at.all", "publishRetries": "1", "ackTimeout": "300ms"},
-            "PUBLISH_FAILED",
-        ),
+        ("value binary", [b"a"], {"subject": "nowhere.at.all"}, "PUBLISH_FAILED"),
         ("value binary", [b"a"], {"subject": "bad..subject"}, "PUBLISH_FAILED"),
-        ("value binary", [b"a"], {"maxInflight": "1", "messageIds": "auto"}, "UNKNOWN_OPTION"),
+        ("value binary", [b"a"], {"maxInFlight": "1"}, "UNKNOWN_OPTION"),
     ],
 )
 def test_writing(
-    js: Js, server: NatsServer, columns: str, values: list[Any], options: dict[str, str], token: str
+    js: Js,
+    server: NatsServer,
+    columns: str,
+    values: list[Any],
+    options: dict[str, str],
+    token: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import pyarrow as pa
 
     from jsclient.spark.datasource import JetStreamDataSource
+
+    monkeypatch.setattr("jsclient.exactly.sending.ACK_TIMEOUT", 0.3)
 
     with pytest.raises(JetStreamSparkError) as caught:
         source = JetStreamDataSource({"servers": server.url, "subject": "write.x", **options})

@@ -155,13 +155,16 @@ def test_the_head_truncated_under_a_running_task_is_noticed(
 
 
 @pytest.mark.parametrize("mode", ["async", "fast"])
-def test_a_replayed_task_is_stored_once_even_over_a_killed_server(mode: str, stream_name: str, count: Any) -> None:
+def test_a_replayed_task_is_stored_once_even_over_a_killed_server(
+    mode: str, stream_name: str, count: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first attempt dies in the middle; the second one meets a server that is killed and comes back."""
     stream, total = stream_name.replace("[", "_").rstrip("]_"), 40_000
+    monkeypatch.setattr("jsclient.exactly.sending.ACK_TIMEOUT", 1.0)
     with NatsServer() as server:
         with jsclient.connect(server.url) as nc:
             Js(nc).create(stream, allow_batched=True)
-        made = writer(server.url, subject=f"{stream}.x", publishMode=mode, ackTimeout="1s")
+        made = writer(server.url, subject=f"{stream}.x", publishMode=mode)
 
         def dies() -> Iterator[Any]:
             yield from batches(0, 15_000)

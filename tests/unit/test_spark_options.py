@@ -20,6 +20,7 @@ from jsclient.spark import options, values
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError, from_spark
 from jsclient.spark.options import READ, READ_STREAM, SPECS, WRITE, WRITE_STREAM, SparkOptions, parse
+from jsclient.spark.renamed import REMOVED
 from jsclient.spark.secret import ServerUrl
 
 SERVERS = {"servers": "nats://n1:4222, nats://n2"}
@@ -89,12 +90,11 @@ def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch)
         ({**SOURCE, "token": "t", "credentialsProvider": "m:f"}, READ, "CONFLICTING_OPTIONS", "log in"),
         ({**SOURCE, "password": "p"}, READ, "CONFLICTING_OPTIONS", "user"),
         ({**SOURCE, "ackMode": "purge", "readMethod": "consumer"}, READ_STREAM, "CONFLICTING_OPTIONS", "direct"),
-        ({**SINK, "messageId": "content", "deliverySemantics": "at-least-once"}, WRITE, "CONFLICTING", "no ids"),
+        ({**SINK, "messageId": "content"}, WRITE, "UNKNOWN_OPTION", "column msg_id"),
         ({**SINK, "publishMode": "Atomic"}, WRITE, "BAD_OPTION", "write deliverySemantics=exactly-once"),
         ({**SINK, "atomicMarkerSubject": "m"}, WRITE, "UNKNOWN_OPTION", "write deliverySemantics=exactly-once"),
-        ({**SINK, "messageId": "none", "deliverySemantics": "exactly-once"}, WRITE, "CONFLICTING_OPTIONS", "needs"),
         ({**SINK, "deliverySemantics": "at-least-once", "journal": "J"}, WRITE, "CONFLICTING", "'journal' needs"),
-        ({**SINK, "deliverySemantics": "window", "whenUnsure": "fail"}, WRITE_STREAM, "CONFLICTING_OPTIONS", "needs"),
+        ({**SINK, "whenUnsure": "fail"}, WRITE_STREAM, "UNKNOWN_OPTION", "deliverySemantics=exactly-once to fail"),
         ({**SINK, "auditBucket": "A"}, WRITE, "UNKNOWN_OPTION", "logger jsclient.spark.audit"),
         ({**SOURCE, "progressBucket": "P"}, READ_STREAM, "UNKNOWN_OPTION", "lastProgress"),
         ({**SINK, "nats.pingInterval": "3s"}, WRITE, "UNKNOWN_OPTION", "let 'credentialsProvider' return"),
@@ -140,7 +140,7 @@ def test_a_text_is_read_or_refused_with_what_it_must_be(text: str) -> None:
         ("startingTimestamp", "9" * 20),
         ("startingTimestamp", "9999-12-31"),
         ("maxBytesPerTrigger", "9" * 400),
-        ("ackTimeout", "9" * 400),
+        ("reconnectTimeout", "9" * 400),
     ],
 )
 def test_a_figure_that_nothing_can_hold_is_refused(name: str, text: str) -> None:
@@ -202,12 +202,28 @@ def test_errors_survive_pickling_and_spark() -> None:
     assert from_spark(RuntimeError("[NOT_OURS] x")) is None
 
 
+def listed_in_the_readme() -> list[set[str]]:
+    """The options in the first cells of each table of options."""
+    readme = (Path(options.__file__).parent / "README.md").read_text(encoding="utf-8")
+    tables = [part.partition("\n\n")[0] for part in readme.split("| option | default |")[1:]]
+    cells = [[line.split("|")[1] for line in table.splitlines()[2:]] for table in tables]
+    return [{name for cell in found for name in re.findall(r"`([A-Za-z.*]+)`", cell)} for found in cells]
+
+
 def test_the_readme_lists_every_option_and_no_other() -> None:
-    readme = Path(options.__file__).parent / "README.md"
-    table = readme.read_text(encoding="utf-8").partition("| option | default |")[2].partition("\n\n")[0]
-    first_cells = [line.split("|")[1] for line in table.splitlines()[2:]]
-    listed = {name for cell in first_cells for name in re.findall(r"`([A-Za-z.*]+)`", cell)}
-    assert listed == {spec.name for spec in options.SPECS.values()}
+    first, rest = listed_in_the_readme()
+    assert len(first) == 10
+    assert first | rest == {spec.name for spec in options.SPECS.values()} | {"bucket", "keys", "mode", "onConflict"}
+    assert not first & rest
+    assert len(first | rest) <= 45
+
+
+@pytest.mark.parametrize("name", sorted(name for name in REMOVED if "=" not in name and "*" not in name))
+def test_a_removed_option_says_what_to_write(name: str) -> None:
+    for way in (READ, READ_STREAM, WRITE, WRITE_STREAM):
+        error = refused({**SERVERS, name: "1"}, way)
+        assert (error.token, REMOVED[name] in error.message) == ("JETSTREAM_UNKNOWN_OPTION", True)
+    assert name not in SPECS
 
 
 def test_positions_of_single_streams() -> None:

@@ -101,5 +101,3 @@ def test_columns_of_the_sink() -> None:
         check_sink(value, options())
     with pytest.raises(JetStreamSparkError, match="no column 'key'"):
         check_sink(value.add("key", "string"), options(subject="x"))
-    with pytest.raises(JetStreamSparkError, match="needs a column 'msg_id'"):
-        check_sink(StructType().add("value", "string"), options(subject="x", messageId="column"))
