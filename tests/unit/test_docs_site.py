@@ -126,6 +126,7 @@ def browser() -> Iterator[Any]:
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
+        "--disable-smooth-scrolling",  # a screenshot waits for the page to stand still, 10 s at most
     ):
         options.add_argument(argument)
     made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
