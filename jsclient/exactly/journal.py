@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jsclient.exactly.settings import WriteSettings
     from jsclient.keyvalue import KeyValue, KeyValueEntry
 
-HISTORY: Final = 64
+HISTORY: Final = 1  # An entry is replaced by the next batch, and nothing reads older ones.
 REPLICAS: Final = (3, 1)  # For a journal that is created here, the first number that the servers allow.
 MOST_GONE: Final = 8  # The number of runs in `gone`.
 TAKES: Final = 5  # Attempts at the entry of a partition that others write, too.

@@ -233,6 +233,19 @@ def test_calls_of_a_fresh_task(js: Js, server: NatsServer, stream_name: str, mon
     assert sum(written.values()) == 2 * 4 + 2
 
 
+def test_the_journal_keeps_one_entry_per_query_and_partition(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    sink.options["journal"] = "small_journal"
+    for batch in range(1, 6):
+        sink.batch = batch
+        sink.run("run", [[b"%d" % batch], [b"%d" % -batch]])
+    state = js.state("KV_small_journal")
+    assert state["messages"] == 3
+    assert state["bytes"] < 3 * 500
+
+
 def test_each_batch_leaves_a_record(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
