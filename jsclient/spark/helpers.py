@@ -19,13 +19,9 @@ from jsclient.arrow.reading import choose_method, read_chunks
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.exactly.conclusion import conclude
-from jsclient.exactly.ids import ContentIds, key_of
 from jsclient.exactly.journal import Job
 from jsclient.exactly.partition import write_partition
-from jsclient.exactly.publishing import TaskPublisher
 from jsclient.exactly.row_publisher import Totals
-from jsclient.exactly.rows import RowMaker
-from jsclient.exactly.sending import publish_failed
 from jsclient.jetstream.api.ack_and_nak import ACK
 from jsclient.protocol import Headers, MalformedHeaders
 from jsclient.spark import options as known
@@ -33,7 +29,7 @@ from jsclient.spark.context import partition_id
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
-from jsclient.spark.rows import grouped, record_batches
+from jsclient.spark.rows import record_batches
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
@@ -74,54 +70,44 @@ def publish_partition(
     makes the same calls in the same order. Raises JetStreamSparkError.
     """
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
-    partition = partition_id()
-    journaled = job is not None and batch is not None
-    if checked.delivery_semantics == "exactly-once" and not journaled:
+    partition, number = partition_id(), batch or 0
+    named = job is not None and batch is not None
+    if checked.delivery_semantics == "exactly-once" and not named:
         raise JetStreamSparkError(
             "JETSTREAM_CONFLICTING_OPTIONS",
             "publish_partition needs job= and batch= for deliverySemantics=exactly-once; add them",
         )
-    ids = checked.delivery_semantics != "at-least-once"
-    number = 0 if batch is None else batch
-    job = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
-    calls = _calls_before(job, number)
+    query = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
+    calls = _calls_before(query, number)
     if calls:
-        job = f"{job}-{calls}"
-    if journaled and checked.keeps_journal(streaming=True):
-        return _journaled(rows, checked, job, number, partition)
-    maker = RowMaker(checked, ContentIds(key_of(job, number), str(partition)) if ids else None)
+        query = f"{query}-{calls}"
+    entry = Job(query, query, number, partition)
+    if journaled := named and checked.keeps_journal(streaming=True):
+        # Each partition is a separate query in the journal; its task also does the work of the driver.
+        query = f"{query}-{checked.target()}-{partition}"
+        entry = Job(query, query, number, 0)
+    where = f"partition {partition} of batch {number}" if named else f"partition {partition}"
+    settings, batches = _batches(rows, checked)
     with lease(checked) as nc:
-        try:
-            with TaskPublisher(nc, checked, partition) as publisher:
-                for made in grouped(rows, maker, checked.value_format != "binary"):
-                    publisher.publish(made)
-                totals = publisher.finish()
-                for note in publisher.notes:
-                    tell(note)
-                return totals
-        except errors.JsClientError as error:
-            raise publish_failed(checked, f"partition {partition}", error) from error
-
-
-def _journaled(rows: Iterable[Any], options: SparkOptions, job: str, batch: int, partition: int) -> Totals:
-    """Each partition is a separate query in the journal; its task also does the work of the driver."""
-    iterator = iter(rows)
-    first = next(iterator, None)
-    batches: Iterator[Any] = iter(()) if first is None else chain([first], iterator)
-    settings = options
-    if not hasattr(first, "num_rows"):
-        batches = record_batches(batches, options)
-        settings = attrs.evolve(options, value_format="binary")  # the documents are made
-    query = f"{job}-{options.target()}-{partition}"
-    entry = Job(query, query, batch, 0)
-    with lease(options) as nc:
-        outcome = write_partition(nc, settings, entry, batches, True, f"partition {partition} of batch {batch}")
+        outcome = write_partition(nc, settings, entry, batches, journaled, where)
         notes = set(outcome.notes)
         if outcome.journaled:
             notes.update(conclude(nc, settings, entry, [outcome]))
     for note in sorted(notes):
         tell(note)
     return outcome.totals
+
+
+def _batches(rows: Iterable[Any], options: SparkOptions) -> tuple[SparkOptions, Iterator[Any]]:
+    """The rows as record batches, and the options for them."""
+    iterator = iter(rows)
+    first = next(iterator, None)
+    if first is None:
+        return options, iter(())
+    batches = chain([first], iterator)
+    if hasattr(first, "num_rows"):
+        return options, batches
+    return attrs.evolve(options, value_format="binary"), record_batches(batches, options)  # the documents are made
 
 
 _calls: dict[tuple[int, str, int], int] = {}  # of the task attempt that runs now: (attempt, job, batch) -> calls

@@ -46,17 +46,6 @@ def _plain(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair[0] not in FENCES.values()]
 
 
-def grouped(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Iterator[Row]]:
-    """Record batches one at a time, or all Rows and dicts together."""
-    iterator = iter(rows)
-    for first in iterator:
-        if hasattr(first, "num_rows"):
-            yield maker.of_batch(first)
-            continue
-        yield _one_by_one([first], maker, documents)
-        yield _one_by_one(iterator, maker, documents)
-
-
 def _one_by_one(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Row]:
     for row in rows:
         fields = row.asDict(recursive=documents) if hasattr(row, "asDict") else row
