@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
-
 
 class Published(WriterCommitMessage):
     """The result that one task returns to the driver."""
@@ -52,16 +49,13 @@ def finish(options: SparkOptions, messages: list[Any], streaming: bool) -> None:
     conclude_batch(options, done, streaming)
 
 
-def summary(messages: list[Any]) -> str:
-    total, tasks = Totals(), 0
+def aborted(what: str, messages: list[Any]) -> None:
+    """Published rows cannot be withdrawn. A failed task may have published, too, and its rows are missing here."""
+    total = Totals()
     for message in messages:
         if isinstance(message, Published):
             total.add(message.totals)
-            tasks += 1
-    streams = ", ".join(f"{name} {first}-{last}" for name, (first, last) in sorted(total.streams.items())) or "none"
-    return (
-        f"{total.rows} rows, {total.bytes} bytes in {tasks} tasks, {total.duplicates} already there; streams: {streams}"
-    )
+    tell(f"{what} aborted; already published by the tasks that ended: {total.rows} rows to {sorted(total.streams)}")
 
 
 class JetStreamWriter(DataSourceArrowWriter):
@@ -77,11 +71,9 @@ class JetStreamWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         finish(self.options, messages, False)
-        log.info("jetstream write committed: %s", summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        # Published rows cannot be withdrawn. A failed task may have published, too, and its rows are missing here.
-        tell(f"write aborted; already published by the tasks that ended: {summary(messages)}")
+        aborted("write", messages)
 
 
 class JetStreamStreamWriter(StreamWriter):
@@ -101,7 +93,6 @@ class JetStreamStreamWriter(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         finish(self.options, messages, True)
-        log.info("jetstream batch %d committed: %s", batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        tell(f"batch {batchId} aborted; already published by the tasks that ended: {summary(messages)}")
+        aborted(f"batch {batchId}", messages)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jsclient.spark import close_idle, from_spark, journal
-from jsclient.spark.audit import keep
+from jsclient.spark.committing import keep
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import READ, WRITE, parse
 from jsclient.testing import NatsServer
@@ -74,7 +74,7 @@ def test_a_full_sink_says_what_a_retry_can_cure(js: Js, server: NatsServer, stre
 
 def test_the_audit_log_reaches_a_process_without_handlers() -> None:
     """As in the process in which Spark commits."""
-    text = "from jsclient.spark import audit; audit.keep({'rows': 5})"
+    text = "from jsclient.spark import committing; committing.keep({'rows': 5})"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == 'jetstream audit: {"rows": 5}\n'
 
