@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jsclient.exactly.journal import Job
-from jsclient.exactly.partition import write_partition
 from jsclient.spark import kv_task
 from jsclient.spark import options as known
 from jsclient.spark.buckets import BucketOptions
-from jsclient.spark.committing import conclude_batch
+from jsclient.spark.committing import conclude_batch, write_task
 from jsclient.spark.context import BATCH_ID, QUERY_ID, partition_id, running_batch
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.pool import lease
 from jsclient.spark.schema import check_sink
 
 if TYPE_CHECKING:
@@ -57,9 +55,7 @@ class _Stream:
         return self.options.target(name)
 
     def write(self, batches: Iterator[pa.RecordBatch], job: Job) -> Any:
-        with lease(self.options) as nc:
-            journaled = self.options.keeps_journal(streaming=True)
-            return job, write_partition(nc, self.options, job, batches, journaled, job.where)
+        return write_task(self.options, batches, job, True)
 
     def conclude(self, done: list[Any]) -> None:
         conclude_batch(self.options, done, True)

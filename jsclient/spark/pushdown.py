@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -30,6 +30,15 @@ from jsclient.spark.reader import JetStreamReader
 from jsclient.spark.schema import SOURCE_COLUMNS
 
 NEVER_NULL = frozenset(SOURCE_COLUMNS) - {"headers", "reply"}
+
+BOUNDS: Final[dict[type[Filter], tuple[int | None, int | None]]] = {
+    EqualTo: (0, 1),
+    GreaterThan: (1, None),
+    GreaterThanOrEqual: (0, None),
+    LessThan: (None, 0),
+    LessThanOrEqual: (None, 1),
+}
+"""The sequences [value + low, value + high) that a filter leaves."""
 
 
 class PushdownReader(JetStreamReader):
@@ -76,20 +85,10 @@ class PushdownReader(JetStreamReader):
             if numbers and len(numbers) == len(value):
                 self._narrow(min(numbers), max(numbers) + 1)
             return False
-        if type(value) is not int:
+        if type(value) is not int or type(item) not in BOUNDS:
             return False
-        if isinstance(item, EqualTo):
-            self._narrow(value, value + 1)
-        elif isinstance(item, GreaterThan):
-            self._narrow(value + 1, None)
-        elif isinstance(item, GreaterThanOrEqual):
-            self._narrow(value, None)
-        elif isinstance(item, LessThan):
-            self._narrow(None, value)
-        elif isinstance(item, LessThanOrEqual):
-            self._narrow(None, value + 1)
-        else:
-            return False
+        low, high = BOUNDS[type(item)]
+        self._narrow(None if low is None else value + low, None if high is None else value + high)
         return True
 
     def _subject(self, item: Filter, value: Any) -> bool:

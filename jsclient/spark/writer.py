@@ -10,20 +10,17 @@ import attrs
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from jsclient.exactly.journal import Job
-from jsclient.exactly.partition import write_partition
 from jsclient.exactly.row_publisher import Totals
 from jsclient.exactly.task import Outcome
-from jsclient.spark.committing import conclude_batch
+from jsclient.spark.committing import conclude_batch, write_task
 from jsclient.spark.context import partition_id, streaming_batch
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.pool import lease
 from jsclient.spark.rows import record_batches
 from jsclient.spark.schema import check_sink
 from jsclient.spark.stream_writer import HANDS_OVER_ROWS, StreamWriter
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -34,13 +31,6 @@ class Published(WriterCommitMessage):
         self.job = job
         self.outcome = outcome
         self.totals: Totals = outcome.totals
-
-
-def write_task(options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Job, streaming: bool) -> Published:
-    """Publish the record batches of one task."""
-    where = job.where if streaming else f"partition {job.partition}"
-    with lease(options) as nc:
-        return Published(job, write_partition(nc, options, job, batches, options.keeps_journal(streaming), where))
 
 
 def finish(options: SparkOptions, messages: list[Any], streaming: bool) -> None:
@@ -67,7 +57,7 @@ class JetStreamWriter(DataSourceArrowWriter):
         self.job: str = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(self.options, iterator, Job(self.job, self.job, 0, partition_id()), False)
+        return Published(*write_task(self.options, iterator, Job(self.job, self.job, 0, partition_id()), False))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         finish(self.options, messages, False)
@@ -89,7 +79,7 @@ class JetStreamStreamWriter(StreamWriter):
         if HANDS_OVER_ROWS:
             iterator = record_batches(iterator, options)
             options = attrs.evolve(options, value_format="binary")  # the documents are made
-        return write_task(options, iterator, Job(query, run, batch, partition_id()), True)
+        return Published(*write_task(options, iterator, Job(query, run, batch, partition_id()), True))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         finish(self.options, messages, True)
