@@ -14,8 +14,8 @@ MINIMUM = (2, 14)
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 
 INSTALL_HELP = (
-    "Install one (brew install nats-server, or as root apt-get install nats-server), "
-    "let `make setup` fetch one, or name the program in NATS_SERVER=/path/to/nats-server."
+    "Install a release of nats-server, let `make setup` in a clone of jsclient fetch one, "
+    "or name any version of the program in NATS_SERVER=/path/to/nats-server."
 )
 
 
