@@ -24,12 +24,12 @@ from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.publishing.atomic_batch import MAX_MESSAGES, AtomicBatch
 from jsclient.keyvalue import conditional, missing
 from jsclient.keyvalue import headers as entry_headers
+from jsclient.keyvalue.access import Access
 from jsclient.keyvalue.entry import OPERATION_HEADER, PURGE_HEADERS, Operation, operation_of
 from jsclient.message import HeadersLike, Payload
 
 if TYPE_CHECKING:
     from jsclient.jetstream import PubAck, RawStreamMsg
-    from jsclient.keyvalue.bucket import KeyValue
 
 
 V = TypeVar("V")
@@ -83,11 +83,12 @@ class KeyValueBatch(Generic[V]):
 
     def __init__(
         self,
-        kv: KeyValue[Any],
+        access: Access,
         timeout: Timeout,
     ) -> None:
-        self._kv = kv
-        self._timeout = resolve(timeout, kv._js.publish_timeout)
+        self._access = access
+        self._bucket = access.bucket
+        self._timeout = resolve(timeout, access.js.publish_timeout)
         self._changes: dict[str, Change] = {}
         self._closed = ""
         self.revisions: dict[str, int] = {}
@@ -104,7 +105,7 @@ class KeyValueBatch(Generic[V]):
 
     def put(self, key: str, value: V, *, headers: HeadersLike | None = None) -> None:
         """Store a value, regardless of the key's present value. `headers` are stored with it."""
-        self._add(key, self._kv._data(value), entry_headers.to_store(headers))
+        self._add(key, self._access.stored_value(value), entry_headers.to_store(headers))
 
     def create(
         self,
@@ -116,7 +117,7 @@ class KeyValueBatch(Generic[V]):
     ) -> None:
         """Store a value if the key has none. Otherwise `commit` raises KeyExists. `ttl`, `headers`: see
         KeyValue.create."""
-        self._add(key, self._kv._data(value), entry_headers.to_store(headers), 0, ttl).creates = True
+        self._add(key, self._access.stored_value(value), entry_headers.to_store(headers), 0, ttl).creates = True
 
     def update(
         self,
@@ -131,7 +132,7 @@ class KeyValueBatch(Generic[V]):
         `ttl`, `headers`: see KeyValue.update."""
         if revision is None:
             raise ConfigError("update needs the revision of the key: `put` stores without one")
-        self._add(key, self._kv._data(value), entry_headers.to_store(headers), revision, ttl)
+        self._add(key, self._access.stored_value(value), entry_headers.to_store(headers), revision, ttl)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
         """Store a delete marker. Earlier revisions stay. `revision`: only if the key is still at this one."""
@@ -151,7 +152,7 @@ class KeyValueBatch(Generic[V]):
         ttl: float | dt.timedelta | None = None,
     ) -> Change:
         self._check_open()
-        stored = self._kv._stored(key)
+        stored = self._access.stored_key(key)
         if revision is not None and (isinstance(revision, bool) or not isinstance(revision, int) or revision < 0):
             raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}")
         if key in self._changes:
@@ -205,17 +206,17 @@ class KeyValueBatch(Generic[V]):
                 refusal = error
                 self._follow_markers(error, deadline)
         raise NotStored(
-            f"bucket {self._kv.bucket!r} refused the batch {ATTEMPTS} times: others keep writing and deleting the keys "
+            f"bucket {self._bucket!r} refused the batch {ATTEMPTS} times: others keep writing and deleting the keys "
             "that it creates. Nothing of it is stored. Make a new batch."
         ) from refusal
 
     def _send(self, deadline: Deadline) -> PubAck:
-        kv = self._kv
-        batch: AtomicBatch[Any] = AtomicBatch(kv._writer)
+        access = self._access
+        batch: AtomicBatch[Any] = AtomicBatch(access.writer)
         try:
             for change in self._changes.values():
                 batch.add(
-                    kv._write_prefix + change.stored,
+                    access.write_prefix + change.stored,
                     change.value,
                     headers=change.headers,
                     timeout=deadline,
@@ -223,17 +224,14 @@ class KeyValueBatch(Generic[V]):
                 )
             return batch.commit(timeout=deadline)
         except NoStreamForSubject as error:
-            raise missing.not_written(kv._written_stream, error) from error
+            raise missing.not_written(access.written_stream, error) from error
         except MessageTtlRefused as error:
-            raise error.told_as(
-                f"bucket {kv.bucket!r} takes no ttl: {error.what}. Nothing was stored. Give the bucket a "
-                "limit_marker_ttl (update_key_value), or leave the ttl out."
-            ) from None
+            raise access.takes_no_ttl(error) from None
         except BatchRefused as error:
             if error.err_code != DISABLED:
                 raise
             raise ConfigError(
-                f"bucket {kv.bucket!r} takes no batches. Nothing was stored. Give it allow_atomic=True "
+                f"bucket {access.bucket!r} takes no batches. Nothing was stored. Give it allow_atomic=True "
                 "(update_key_value, nats-server 2.12)."
             ) from error
 
@@ -248,19 +246,19 @@ class KeyValueBatch(Generic[V]):
             if found == change.expected:
                 continue
             if not change.creates:
-                text = f"{key!r} in bucket {self._kv.bucket!r} is at revision {found}, not {change.expected}"
-                raise RevisionMismatch(f"key revision mismatch: {text}", self._kv.bucket, key) from error
+                text = f"{key!r} in bucket {self._bucket!r} is at revision {found}, not {change.expected}"
+                raise RevisionMismatch(f"key revision mismatch: {text}", self._bucket, key) from error
             if last is not None and operation_of(readable(last)) is Operation.PUT:
-                raise KeyExists(f"key exists: {key!r} in bucket {self._kv.bucket!r}", self._kv.bucket, key) from error
+                raise KeyExists(f"key exists: {key!r} in bucket {self._bucket!r}", self._bucket, key) from error
             change.options["expected_last_subject_seq"] = found
             followed = True
         if not followed:
             self._passing(error)
 
     def _last(self, change: Change, error: WrongLastSequence, deadline: Deadline) -> RawStreamMsg | None:
-        kv = self._kv
+        access = self._access
         try:
-            return conditional.last_message(kv, change.stored, deadline)
+            return conditional.last_message(access, change.stored, deadline)
         except conditional.UNREAD as unread:
             raise NotStored(
                 "a key of the batch is at another revision than the batch expects; the client could not read in time "
@@ -269,9 +267,9 @@ class KeyValueBatch(Generic[V]):
 
     def _passing(self, error: WrongLastSequence) -> NoReturn:
         raise RevisionMismatch(
-            f"the server refused the batch for bucket {self._kv.bucket!r}, although each key has the revision that the "
+            f"the server refused the batch for bucket {self._bucket!r}, although each key has the revision that the "
             "batch expects: another write came before it and was not kept. Nothing was stored. Make a new batch.",
-            self._kv.bucket,
+            self._bucket,
         ) from error
 
     def __enter__(self) -> KeyValueBatch[V]:
@@ -286,7 +284,7 @@ class KeyValueBatch(Generic[V]):
             self.discard()
 
     def __repr__(self) -> str:
-        return f"<KeyValueBatch of {self._kv.bucket} keys={len(self._changes)} {self._closed or 'open'}>"
+        return f"<KeyValueBatch of {self._bucket} keys={len(self._changes)} {self._closed or 'open'}>"
 
     def __reduce__(self) -> Any:
-        return self._kv._engine.refuse_pickle(self)
+        return self._access.engine.refuse_pickle(self)

@@ -5,64 +5,36 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from jsclient import handlers, kinds
 from jsclient.codecs import Codec
-from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, check_timeout, plain_or_none, resolve
 from jsclient.errors import (
-    BadResponse,
     ConfigError,
-    ConnectionLost,
-    KeyDeleted,
     KeyNotFound,
-    MessageNotFound,
-    MessageTtlRefused,
-    NoResponders,
-    NoStreamForSubject,
-    RequestTimeout,
-    StreamNotFound,
     WrongLastSequence,
 )
 from jsclient.jetstream import JetStream, StreamInfo, StreamSource
-from jsclient.jetstream.api.headers import readable
-from jsclient.jetstream.api.model_base import format_time
-from jsclient.jetstream.api.stored_messages import SILENCE
-from jsclient.jetstream.stream import Stream
-from jsclient.keyvalue import coding, conditional, many, missing, purging
+from jsclient.keyvalue import coding, conditional, many, missing, purging, reading
 from jsclient.keyvalue import headers as entry_headers
+from jsclient.keyvalue.access import Access
 from jsclient.keyvalue.batch import KeyValueBatch
-from jsclient.keyvalue.coding import Coding, OnBadEntry
+from jsclient.keyvalue.coding import OnBadEntry
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
     OPERATION_HEADER,
     PURGE_HEADERS,
-    SEQUENCE,
     KeyValueEntry,
-    Operation,
     V,
-    direct_fields,
-    operation_of,
 )
 from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
-from jsclient.keyvalue.keys import (
-    ALL_KEYS,
-    STREAM_PREFIX,
-    SUBJECT_ROOT,
-    check_filter,
-    key_limit,
-    origin_of,
-    refuse_key,
-    stream_name,
-    valid_key,
-)
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.message import HeadersLike, Payload
 from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
-    from jsclient.protocol import Msg
+    pass
 
 
 log: logging.Logger = logging.getLogger("jsclient.keyvalue")
@@ -111,44 +83,9 @@ class KeyValue(Generic[V]):
     def __init__(
         self, js: JetStream, bucket: str, info: StreamInfo | None = None, mirror: StreamSource | None = None
     ) -> None:
-        self._js = js
-        self._nc = js.nc
-        self._engine = engine_of(self._nc)
+        self._access = Access(js, bucket, info, mirror)
         self.bucket = bucket
-        self.stream_name: str = stream_name(bucket)
-        self._stream = Stream(js, self.stream_name)
-        self._direct = True if info is None else bool(info.config.allow_direct)
-        self._read_only = False
-        self._coding: Coding | None = None
-        origin, write_prefix = bucket, None
-        self._writer = js
-        if info is not None:
-            mirror = info.config.mirror
-            self._direct = self._direct or bool(mirror and info.config.mirror_direct)
-        if mirror is not None:
-            # A mirror stores the subjects of its origin, and cannot be written itself.
-            origin, write_prefix = origin_of(mirror, bucket)
-            if write_prefix is not None:
-                # Reads that belong to a write go the same way: the local account does not know the origin.
-                api_of_origin = write_prefix.removesuffix(f".{SUBJECT_ROOT}{origin}.")
-                self._writer = JetStream(js.nc, api_prefix=api_of_origin, publish_timeout=js.publish_timeout)
-        self._prefix = f"{SUBJECT_ROOT}{origin}."
-        api = js.api.prefix
-        if write_prefix is None:
-            # In another domain or account the bucket's subjects are reached below the API prefix only.
-            write_prefix = self._prefix if api == _DEFAULT_API else api + self._prefix
-        self._write_prefix = write_prefix
-        self._written_stream = STREAM_PREFIX + origin  # writes of a mirror go to the bucket that it copies
-        self._written = (
-            self._stream if origin == bucket and self._writer is js else Stream(self._writer, self._written_stream)
-        )
-        self._direct_prefix = f"{api}DIRECT.GET.{self.stream_name}.{self._prefix}"
-        self._direct_subject = f"{api}DIRECT.GET.{self.stream_name}"
-        # A server before 2.10 does not answer for a deleted stream. After this time the request goes to its leader.
-        server = js.nc.server_info
-        old = bool(server.version) and api == _DEFAULT_API and not server.at_least(2, 10)
-        self._patience = SILENCE if old else None
-        self._limit = key_limit(api, self.stream_name, self._prefix)
+        self.stream_name: str = self._access.stream_name
 
     def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> KeyValue[D]:
         """The same bucket with values of a type: `orders = kv.typed(Order)`. Sends nothing.
@@ -157,8 +94,9 @@ class KeyValue(Generic[V]):
         leave out entries that cannot be decoded. Otherwise reading their value raises DecodeFailed, as `get` always
         does. A write raises EncodeFailed, and sends nothing, if the value could not be read again as this type.
         """
-        made = coding.typed(self._coding, self.bucket, type, codec or self._js.decodes_with, on_bad)
-        return self._with(_coding=made)
+        access = self._access
+        codec = codec or access.js.decodes_with
+        return self._with(coding=coding.typed(access.coding, self.bucket, type, codec, on_bad))
 
     def encoded(
         self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None, on_bad: OnBadEntry = "raise"
@@ -170,23 +108,18 @@ class KeyValue(Generic[V]):
         DecodeFailed when it is reached, and a value when you read it. With `on_bad="skip"`, watches and listings leave
         such entries out and log a warning.
         """
-        return self._with(_coding=coding.encoded(self._coding, self.bucket, keys, values, on_bad))
+        return self._with(coding=coding.encoded(self._access.coding, self.bucket, keys, values, on_bad))
 
     def read_only(self) -> KeyValue[V]:
         """The same bucket for reading: each write raises ConfigError and sends nothing. Sends nothing itself."""
-        return self._with(_read_only=True)
+        return self._with(read_only=True)
 
-    def _with(self, **changed: Any) -> KeyValue[Any]:
-        made = object.__new__(type(self))
-        vars(made).update(vars(self), **changed)
+    def _with(self, **changes: Any) -> KeyValue[Any]:
+        """Another handle on the same bucket."""
+        made: KeyValue[Any] = object.__new__(type(self))
+        made.bucket, made.stream_name = self.bucket, self.stream_name
+        made._access = self._access.changed(**changes)
         return made
-
-    def _check_writable(self) -> None:
-        if self._read_only:
-            raise ConfigError(
-                f"this handle of bucket {self.bucket!r} is for reading (read_only). Nothing was sent. Write through "
-                "the handle that you called read_only on."
-            )
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -204,33 +137,22 @@ class KeyValue(Generic[V]):
         default) uses the bucket's setting. By default it takes at most 5 seconds.
         """
         try:
-            entry = self._last(key, direct, Deadline.of(timeout, READ_TIMEOUT))
-            if entry.operation is not Operation.PUT:
-                self._deleted(entry)
+            entry = reading.last(self._access, key, self._reads_direct(direct), Deadline.of(timeout, READ_TIMEOUT))
+            return reading.value_of(self._access, entry)
         except KeyNotFound:
             if default is _RAISE:
                 raise
             return default
-        return entry if self._coding is None else self._coding.checked(entry)
 
     def get_revision(
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry[V]:
         """One revision of a key. Raises KeyNotFound if it is gone, never was, or belongs to another key."""
-        subject = self._prefix + self._stored(key)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
             raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
-        reply = None
-        if self._reads_direct(direct):
-            reply = self._request(self._direct_subject, b'{"seq":%d}' % revision, deadline)
-        if reply is None:
-            entry = self._from_leader(key, subject, revision, deadline)
-        else:
-            entry = self._from_direct(key, subject, reply)
-        if entry.operation is not Operation.PUT:
-            self._deleted(entry)
-        return entry if self._coding is None else self._coding.checked(entry)
+        entry = reading.revision_of(self._access, key, revision, self._reads_direct(direct), deadline)
+        return reading.value_of(self._access, entry)
 
     def get_many(self, keys: Iterable[str], *, timeout: Timeout = DEFAULT) -> dict[str, KeyValueEntry[V]]:
         """The last entries of several keys, as the bucket was at one sequence. Keys without a value are left out.
@@ -242,105 +164,13 @@ class KeyValue(Generic[V]):
         kinds.check(Iterable, keys=keys)
         if isinstance(keys, str):
             raise ConfigError("keys must be several keys, such as a list; `get` reads one")
-        return many.get_many(self, list(keys), Deadline.of(timeout, READ_TIMEOUT))
-
-    def _stored(self, key: str) -> str:
-        """The key as the bucket has it. Raises InvalidName, EncodeFailed."""
-        stored = key if self._coding is None else self._coding.key(key)
-        try:
-            if not valid_key(stored) or len(stored) > self._limit:
-                raise refuse_key(stored, self._limit)
-        except TypeError:
-            raise refuse_key(stored, self._limit) from None
-        return stored
-
-    def _data(self, value: Any) -> Any:
-        """The value as the bucket has it. Raises EncodeFailed."""
-        return value if self._coding is None else self._coding.write(value)
-
-    def _patterns(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        """The patterns as the bucket has its keys. Raises ConfigError, EncodeFailed."""
-        if self._coding is not None:
-            patterns = tuple(map(self._coding.pattern, patterns))
-        for pattern in patterns:
-            check_filter(pattern, self._limit)
-        return patterns
+        return many.get_many(self._access, list(keys), Deadline.of(timeout, READ_TIMEOUT))
 
     def _reads_direct(self, direct: bool | None) -> bool:
         if direct is None:
-            return self._direct
+            return self._access.direct
         kinds.check(bool, direct=direct)
         return direct
-
-    def _last(self, key: str, direct: bool | None, deadline: Deadline) -> KeyValueEntry[V]:
-        """The last entry of a key, also when that is a marker."""
-        stored = self._stored(key)
-        if self._reads_direct(direct):
-            reply = self._request(self._direct_prefix + stored, b"", deadline)
-            if reply is not None:
-                return self._from_direct(key, self._prefix + stored, reply)
-        return self._from_leader(key, self._prefix + stored, None, deadline)
-
-    def _request(self, subject: str, body: bytes, deadline: Deadline) -> Msg | None:
-        """A direct get. Returns None if no server answers it for this bucket. The caller then asks the leader."""
-        while True:
-            wait = deadline if self._patience is None else Deadline(deadline.at_most(self._patience))
-            try:
-                return self._engine.request(subject, body, timeout=wait)
-            except NoResponders:
-                return None
-            except RequestTimeout:
-                if self._patience is None or deadline.expired():
-                    raise
-                return None
-            except ConnectionLost:  # a read changes nothing: it is sent again over the next link
-                if deadline.expired():
-                    raise
-
-    def _from_direct(self, key: str, expected: str, reply: Msg) -> KeyValueEntry[V]:
-        block = reply.raw_headers
-        if block is None or (reply.status is not None and SEQUENCE not in block):
-            self._refused(key, reply)
-        subject, revision, stamp, operation, stored = direct_fields(block, reply)
-        if subject != expected.encode():
-            self._not_found(key)
-        return KeyValueEntry(self.bucket, key, reply.data, revision, operation, 0, stamp, stored)
-
-    def _from_leader(self, key: str, subject: str, revision: int | None, deadline: Deadline) -> KeyValueEntry[V]:
-        try:
-            if revision is None:
-                message = self._stream.get_last_msg(subject, direct=False, timeout=deadline.remaining())
-            else:
-                message = self._stream.get_msg(revision, direct=False, timeout=deadline.remaining())
-        except MessageNotFound:
-            self._not_found(key)
-        except StreamNotFound as error:
-            raise missing.not_found(self.stream_name) from error
-        if message.subject != subject:
-            self._not_found(key)
-        return KeyValueEntry(
-            self.bucket,
-            key,
-            message.data,
-            message.seq,
-            operation_of(readable(message)),
-            0,
-            b"" if message.time is None else format_time(message.time).encode(),
-            message.raw_headers,
-        )
-
-    def _refused(self, key: str, reply: Msg) -> NoReturn:
-        status = reply.status
-        if status is not None and status.code == 404:
-            self._not_found(key)
-        raise BadResponse(f"reading {key!r} from bucket {self.bucket!r} was answered with {status}", reply.data)
-
-    def _not_found(self, key: str) -> NoReturn:
-        raise KeyNotFound(f"key not found: {key!r} in bucket {self.bucket!r}", self.bucket, key) from None
-
-    def _deleted(self, entry: KeyValueEntry[V]) -> NoReturn:
-        text = f"key not found: {entry.key!r} in bucket {self.bucket!r} was deleted at revision {entry.revision}"
-        raise KeyDeleted(text, self.bucket, entry.key, entry.revision)
 
     def __getitem__(self, key: str) -> V:
         return self.get(key).value
@@ -358,7 +188,7 @@ class KeyValue(Generic[V]):
 
     def __contains__(self, key: str) -> bool:
         try:  # the value does not have to be readable
-            return self._last(key, None, Deadline(READ_TIMEOUT)).is_put
+            return reading.last(self._access, key, self._access.direct, Deadline(READ_TIMEOUT)).is_put
         except KeyNotFound:
             return False
 
@@ -380,8 +210,9 @@ class KeyValue(Generic[V]):
     def put(self, key: str, value: V, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int: ...
     def put(self, key: str, value: Any, *, headers: HeadersLike | None = None, timeout: Timeout = DEFAULT) -> int:
         """Store a value, regardless of the previous one. Returns its revision. `headers` are stored with it."""
-        stored = self._stored(key)
-        return self._publish(stored, self._data(value), headers=entry_headers.to_store(headers), timeout=timeout)
+        access = self._access
+        stored, data = access.stored_key(key), access.stored_value(value)
+        return access.publish(stored, data, headers=entry_headers.to_store(headers), timeout=timeout)
 
     @overload
     def create(
@@ -419,10 +250,10 @@ class KeyValue(Generic[V]):
         `limit_marker_ttl` or `allow_msg_ttl`. A server may raise a `ttl` below `limit_marker_ttl` to that time.
         `headers` are stored with the value.
         """
-        stored, data = self._stored(key), self._data(value)
+        stored, data = self._access.stored_key(key), self._access.stored_value(value)
         options = _options(ttl, headers)
         deadline, own = self._deadline(timeout), next_nuid()
-        return conditional.create(self, key, stored, data, options, own, deadline)
+        return conditional.create(self._access, key, stored, data, options, own, deadline)
 
     @overload
     def update(
@@ -461,14 +292,14 @@ class KeyValue(Generic[V]):
         `ttl` as for `create`: without it the new value does not expire, even if the previous one did. `headers` are
         stored with the value, in place of the headers of the earlier revision.
         """
-        stored, data = self._stored(key), self._data(value)
+        stored, data = self._access.stored_key(key), self._access.stored_value(value)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
             raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}: `put` stores without one")
         deadline, own = self._deadline(timeout), next_nuid()
         try:
-            return self._store(stored, data, revision, _options(ttl, headers), own, deadline)
+            return conditional.store(self._access, stored, data, revision, _options(ttl, headers), own, deadline)
         except WrongLastSequence as error:
-            return conditional.own_revision(self, key, stored, revision, own, error, deadline)
+            return conditional.own_revision(self._access, key, stored, revision, own, error, deadline)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
         """Store a delete marker. Earlier revisions stay. With `revision` only if the key is still at that one."""
@@ -491,33 +322,7 @@ class KeyValue(Generic[V]):
 
     def _deadline(self, timeout: Timeout) -> Deadline:
         """The time of a write with all that belongs to it."""
-        return Deadline(resolve(timeout, self._js.publish_timeout))
-
-    def _store(
-        self,
-        stored: str,
-        value: Payload,
-        expected: int,
-        options: dict[str, Any],
-        own: str,
-        deadline: Deadline,
-    ) -> int:
-        """Store a value if the key is at `expected`. `own` is its message id, which identifies it later."""
-        timeout = deadline.remaining()
-        return self._publish(stored, value, msg_id=own, expected_last_subject_seq=expected, timeout=timeout, **options)
-
-    def _publish(self, stored: str, value: Payload, **options: Any) -> int:
-        """Every write of one key uses this method."""
-        self._check_writable()
-        try:
-            return self._writer.publish(self._write_prefix + stored, value, **options).seq
-        except NoStreamForSubject as error:
-            raise missing.not_written(self._written_stream, error) from error
-        except MessageTtlRefused as error:
-            raise error.told_as(
-                f"bucket {self.bucket!r} takes no ttl: {error.what}. Nothing was stored. Give the bucket a "
-                "limit_marker_ttl (update_key_value), or leave the ttl out."
-            ) from None
+        return Deadline(resolve(timeout, self._access.js.publish_timeout))
 
     def _mark(
         self,
@@ -527,7 +332,7 @@ class KeyValue(Generic[V]):
         ttl: float | dt.timedelta | None,
         timeout: Timeout,
     ) -> None:
-        stored = self._stored(key)
+        stored = self._access.stored_key(key)
         deadline, own = self._deadline(timeout), next_nuid()
         options: dict[str, Any] = {}
         if revision is not None:
@@ -535,11 +340,11 @@ class KeyValue(Generic[V]):
         if ttl is not None:
             options["ttl"] = ttl
         try:
-            self._publish(stored, b"", headers=headers, msg_id=own, timeout=deadline.remaining(), **options)
+            self._access.publish(stored, b"", headers=headers, msg_id=own, timeout=deadline.remaining(), **options)
         except WrongLastSequence as error:
             if revision is None:
                 raise
-            conditional.own_revision(self, key, stored, revision, own, error, deadline)
+            conditional.own_revision(self._access, key, stored, revision, own, error, deadline)
 
     # --- many keys ----------------------------------------------------------------------------------------
 
@@ -553,8 +358,8 @@ class KeyValue(Generic[V]):
         The bucket needs `allow_atomic=True`, and the server version 2.12. `timeout` bounds the commit at the end of the
         `with` block (15 s by default).
         """
-        self._check_writable()
-        return KeyValueBatch(self, timeout)
+        self._access.check_writable()
+        return KeyValueBatch(self._access, timeout)
 
     def watch(
         self,
@@ -579,7 +384,8 @@ class KeyValue(Generic[V]):
         which then raises TimedOut (None: forever). `next(timeout=)` overrides it.
         """
         handlers.check(callback, "callback")
-        patterns = self._patterns(patterns)
+        access = self._access
+        stored = access.stored_patterns(patterns)
         options = WatchOptions(
             include_history=include_history,
             updates_only=updates_only,
@@ -589,21 +395,10 @@ class KeyValue(Generic[V]):
         )
         seconds = plain_or_none(timeout)
         check_timeout(seconds)
-        watcher = self._watch(patterns, options, seconds, Deadline(seconds or OPEN_TIMEOUT), self._coding)
+        watcher = access.watch(stored, options, seconds, Deadline(seconds or OPEN_TIMEOUT), access.coding)
         if callback is not None:
             watcher.call(callback, self.bucket)
         return watcher
-
-    def _watch(
-        self,
-        stored: tuple[str, ...],
-        options: WatchOptions,
-        timeout: float | None,
-        deadline: Deadline,
-        coding: Coding | None,
-    ) -> KeyWatcher[V]:
-        where = (self._js, self.bucket, self.stream_name, self._prefix, stored or (ALL_KEYS,))
-        return KeyWatcher(*where, options, timeout, deadline, coding)
 
     def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """All keys that have a value (or only keys matching any pattern), lazily and each once. Values are not sent.
@@ -612,45 +407,33 @@ class KeyValue(Generic[V]):
         may be missing. Raises ListingIncomplete if the end cannot be proven. `timeout` bounds the whole listing,
         without what you do between two keys. By default only 5 s without a key end it.
         """
-        return self._keys(self._patterns(patterns), Patience(timeout, READ_TIMEOUT), self._coding)
-
-    def _keys(self, stored: tuple[str, ...], patience: Patience, coding: Coding | None) -> Iterator[str]:
-        seen: set[str] = set()
-        options = WatchOptions(ignore_deletes=True, meta_only=True)
-        with self._watch(stored, options, None, patience.deadline(), coding) as watcher:
-            while True:
-                entry = watcher.next(patience.remaining())
-                if entry is None:
-                    return
-                if entry.key in seen:
-                    continue
-                seen.add(entry.key)
-                with patience.paused():
-                    yield entry.key
+        access = self._access
+        return access.keys(access.stored_patterns(patterns), Patience(timeout, READ_TIMEOUT), access.coding)
 
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry[V]]:
         """All stored revisions of a key, oldest first, including markers. Raises KeyNotFound if there are none.
 
         `meta_only` leaves the values out.
         """
-        stored = self._stored(key)
+        access, coding = self._access, self._access.coding
+        stored = access.stored_key(key)
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         options = WatchOptions(include_history=True, meta_only=meta_only)
-        with self._watch((stored,), options, None, deadline, None) as watcher:
+        with access.watch((stored,), options, None, deadline) as watcher:
             entries = watcher.initial(deadline.remaining())
         if not entries:
-            self._not_found(key)
-        if self._coding is None:
+            raise reading.not_found(access, key)
+        if coding is None:
             return entries
-        return [found for entry in entries if (found := self._coding.found(entry, meta_only)) is not None]
+        return [found for entry in entries if (found := coding.found(entry, meta_only)) is not None]
 
     def purge_all(self, *, timeout: Timeout = DEFAULT) -> int:
         """Purge every key: each keeps one marker, all revisions go. Returns the number of purged keys.
 
         `timeout` bounds the whole call. By default only 5 s without a key or an ack end it.
         """
-        self._check_writable()
-        return purging.purge_all(self, Patience(timeout, READ_TIMEOUT))
+        self._access.check_writable()
+        return purging.purge_all(self._access, Patience(timeout, READ_TIMEOUT))
 
     def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE, *, timeout: Timeout = DEFAULT) -> int:
         """Remove the remains of deleted keys and markers older than `older_than` seconds (30 minutes by default, 0:
@@ -660,19 +443,20 @@ class KeyValue(Generic[V]):
         left alone. On a mirror it cleans the copy only. Returns the number of removed markers. `timeout` bounds the
         whole call. By default each step has 5 s.
         """
-        self._check_writable()
-        return purging.purge_deletes(self, older_than, Patience(timeout, READ_TIMEOUT))
+        self._access.check_writable()
+        return purging.purge_deletes(self._access, older_than, Patience(timeout, READ_TIMEOUT))
 
     def status(self, *, timeout: Timeout = DEFAULT) -> KeyValueStatus:
         """The bucket's configuration and state. Raises BucketNotFound if it is gone."""
         with missing.named(self.stream_name):
-            return KeyValueStatus(self._stream.info(timeout=timeout))
+            return KeyValueStatus(self._access.stream.info(timeout=timeout))
 
     def __reduce__(self) -> Any:
-        return self._engine.refuse_pickle(self)
+        return self._access.engine.refuse_pickle(self)
 
     def __repr__(self) -> str:
-        return f"<KeyValue {self.bucket}{' read-only' if self._read_only else ''}{self._coding or ''}>"
+        access = self._access
+        return f"<KeyValue {self.bucket}{' read-only' if access.read_only else ''}{access.coding or ''}>"
 
 
 def _options(ttl: float | dt.timedelta | None, headers: HeadersLike | None) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def key_value(
     """
     kinds.check(JetStream, js=js)
     kinds.check(bool, fetch_info=fetch_info)
+    kinds.check(StreamSource, None, mirror=mirror)
     name = stream_name(bucket)
     if not fetch_info:
         return KeyValue(js, bucket, mirror=mirror)

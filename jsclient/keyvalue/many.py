@@ -11,58 +11,58 @@ from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.keyvalue import missing
+from jsclient.keyvalue.access import Access
 from jsclient.keyvalue.entry import KeyValueEntry, operation_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import RawStreamMsg
-    from jsclient.keyvalue.bucket import KeyValue
 
 
-def get_many(kv: KeyValue[Any], keys: list[str], deadline: Deadline) -> dict[str, KeyValueEntry[Any]]:
+def get_many(access: Access, keys: list[str], deadline: Deadline) -> dict[str, KeyValueEntry[Any]]:
     """See KeyValue.get_many."""
     if len(keys) > MAX_SUBJECTS:
         raise ConfigError(f"get_many reads at most {MAX_SUBJECTS} keys at one sequence, got {len(keys)}")
-    prefix = kv._prefix
-    subjects = {prefix + kv._stored(key): key for key in keys}
+    prefix = access.prefix
+    subjects = {prefix + access.stored_key(key): key for key in keys}
     if not subjects:
         return {}
-    if not kv._direct or kv._js.capabilities.at_least(OPERATIONS["batch get"], deadline) is False:
+    if not access.direct or access.js.capabilities.at_least(OPERATIONS["batch get"], deadline) is False:
         raise NotSupported(
-            f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {kv.bucket!r}. Nothing was "
+            f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {access.bucket!r}. Nothing was "
             "read. Call get for each key instead; other clients may then write between two reads."
         )
-    messages = {message.subject: message for message in _messages(kv, list(subjects), deadline)}
+    messages = {message.subject: message for message in _messages(access, list(subjects), deadline)}
     found = {}
     for subject, key in subjects.items():
-        entry = _entry(kv, subject, messages[subject]) if subject in messages else None
+        entry = _entry(access, subject, messages[subject]) if subject in messages else None
         if entry is not None and entry.is_put:
             entry.key = key
             found[key] = entry
     return found
 
 
-def _messages(kv: KeyValue[Any], subjects: list[str], deadline: Deadline) -> list[RawStreamMsg]:
+def _messages(access: Access, subjects: list[str], deadline: Deadline) -> list[RawStreamMsg]:
     try:
-        found = get_last_together(kv._stream, subjects, deadline)
+        found = get_last_together(access.stream, subjects, deadline)
         while found is None and not deadline.expired():
-            found = get_last_together(kv._stream, subjects, deadline)
+            found = get_last_together(access.stream, subjects, deadline)
     except JetStreamUnavailable:
-        with missing.named(kv.stream_name):
-            kv._stream.info(timeout=deadline)
+        with missing.named(access.stream_name):
+            access.stream.info(timeout=deadline)
         raise
     if found is not None:
         return found
     raise RequestTimeout(
-        f"others kept writing keys of bucket {kv.bucket!r} while the server read them. The call returns "
+        f"others kept writing keys of bucket {access.bucket!r} while the server read them. The call returns "
         "no entries, because they would be from several sequences. Allow more time, or ask for fewer keys."
     )
 
 
-def _entry(kv: KeyValue[Any], subject: str, message: RawStreamMsg) -> KeyValueEntry[Any] | None:
+def _entry(access: Access, subject: str, message: RawStreamMsg) -> KeyValueEntry[Any] | None:
     stamp = b"" if message.time is None else format_time(message.time).encode()
     operation = operation_of(readable(message))
-    key = subject[len(kv._prefix) :]
+    key = subject[len(access.prefix) :]
     entry: KeyValueEntry[Any] = KeyValueEntry(
-        kv.bucket, key, message.data, message.seq, operation, 0, stamp, message.raw_headers
+        access.bucket, key, message.data, message.seq, operation, 0, stamp, message.raw_headers
     )
-    return entry if kv._coding is None else kv._coding.found(entry)
+    return entry if access.coding is None else access.coding.found(entry)

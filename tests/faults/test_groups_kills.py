@@ -95,7 +95,7 @@ def crash_server(cluster: Cluster, chance: random.Random) -> None:
 
 
 def handled(seen: keyvalue.KeyValue) -> int:
-    stream = seen._js.stream("KV_seen", fetch_info=False)
+    stream = seen._access.js.stream("KV_seen", fetch_info=False)
     return sum((int(entry.data) + 1 for entry in stream.get_last_msgs("$KV.seen.>")), 0)
 
 

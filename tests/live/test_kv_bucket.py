@@ -152,7 +152,7 @@ def test_bad_keys_never_reach_the_wire(js: JetStream, kv: KeyValue) -> None:
 
 
 def test_the_longest_key_goes_everywhere(kv: KeyValue) -> None:
-    key = "x" * kv._limit
+    key = "x" * kv._access.limit
     kv.put(key, b"1")
     assert kv.get(key).value == kv.get(key, direct=False).value == b"1"
     assert list(kv.keys()) == [key]
@@ -163,7 +163,7 @@ def test_the_longest_key_goes_everywhere(kv: KeyValue) -> None:
 
 def test_the_longest_bucket_name(js: JetStream) -> None:
     kv = keyvalue.create_key_value(js, KeyValueConfig(bucket="b" * 250, storage="memory"))
-    key = "x" * kv._limit
+    key = "x" * kv._access.limit
     kv.put(key, b"1")
     assert kv[key] == b"1"
     assert list(kv) == [key]

@@ -55,7 +55,8 @@ def test_a_write_over_a_link_that_is_down_is_not_said_to_find_no_bucket(rig: Rig
     wait_until(lambda: "a" in kv, 10)
     rig.proxy.refuse()
     rig.proxy.cut()
-    wait_until(lambda: not rig.pair.hub.monitor("leafz").get("leafnodes"), 10)
+    for server in (rig.pair.hub, rig.pair.leaf):
+        wait_until(lambda server=server: not server.monitor("leafz").get("leafnodes"), 10)  # type: ignore[misc]
     try:
         for write in (
             lambda: kv.put("a", b"2"),
