@@ -248,7 +248,7 @@ class Link(World):
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {name: getattr(waiting, name) for name in ("Gate", "free", "new_lock")} | {"new_turn": Turn}
+    names = vars(waiting) | {"new_turn": Turn}
     for module in (outbox_module, sender_module):
         monkeypatch.setattr(module, "waiting", SimpleNamespace(**names))
     monkeypatch.setattr(outbox_module, "STUCK", 0.0)
