@@ -184,7 +184,9 @@ class Js:
 
     def create(self, name: str, **config: Any) -> None:
         self.api.request(
-            f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "storage": "file", **config}
+            f"STREAM.CREATE.{name}",
+            {"name": name, "subjects": [f"{name}.>"], "storage": "file", **config},
+            timeout=30,  # three replicas on a busy machine
         )
 
     def state(self, name: str) -> dict[str, Any]:
