@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -78,9 +79,7 @@ class Follower:
 
     def __init__(self, options: SparkOptions) -> None:
         self.options = options
-        self.lost: int
-        self.expired: int
-        self.lost = self.expired = 0  # sequences of this run, for the progress
+        self.losses: Counter[str] = Counter()  # "lost" and "expired" sequences of this run, for the progress
         self.state: StreamState | None = None  # as the last trigger saw it
         self.target: int | None = None  # AvailableNow: nothing at or after it is read in this run
         self.claimed = ""  # the id of the query for which this process has claimed the work queue
@@ -158,7 +157,7 @@ class Follower:
     def moved(self, news: News) -> None:
         """Record that the next batch moves the offset, past any lost messages before it."""
         self._nothing_since = None
-        self.lost, self.expired = self.lost + news.lost, self.expired + news.expired
+        self.losses.update(lost=news.lost, expired=news.expired)
         if news.warning:
             tell(f"going on, because failOnDataLoss=false: {news.warning}")
 
@@ -225,11 +224,11 @@ class Follower:
         """The range of a batch in this stream, according to its offset; None if nothing of it is left."""
         begin = last.start
         if self.same_stream(access, last, state).made != last.made:
-            self.lost += last.next - begin
+            self.losses["lost"] += last.next - begin
             return None
         if not last.soft:
             head, warning = check_head(state, begin, last.next, self.options)
             if warning:
-                self.lost += head - begin
+                self.losses["lost"] += head - begin
                 tell(f"going on, because failOnDataLoss=false: {warning}")
         return Range(0, begin, last.next, self.options.subjects, None, state.created, last.mark, last.soft)

@@ -7,6 +7,7 @@ calls `stop()`, so nothing here depends on it.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self.shape: str = shape_of(options.subjects, options.partition_by)
         self.selection: Selection = Selection(options)
         self._followers: dict[str, Follower] = {}
-        self._reported_lost = self._reported_expired = 0  # by tasks
+        self._losses: Counter[str] = Counter()  # reported by tasks, and of streams that are gone
         self._initial: dict[str, Any] | None = None
         self._available_now = False
         self._planned: Offset | None = None
@@ -163,8 +164,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         state = None if follower is None else follower.state
         if follower is not None:
             seen = 0 if state is None else max(0, state.end - part.next)  # at least
-            self._reported_lost += follower.lost + seen
-            self._reported_expired += follower.expired
+            self._losses.update(follower.losses, lost=seen)
 
     @staticmethod
     def _left_or_joined(before: Offset, now: dict[str, StreamOffset]) -> bool:
@@ -219,8 +219,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if planned is None:
             return None
         for report in self._ear.take():
-            self._reported_lost += report.lost
-            self._reported_expired += report.expired
+            self._losses.update(lost=report.lost, expired=report.expired)
         newest, behind, rate = {}, {}, {}
         for name, part in planned.streams.items():
             state = self.follower(name).state
@@ -228,12 +227,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 newest[name] = StreamOffset(state.created, state.end, state.end)
                 behind[name] = max(0, state.end - part.next)
                 rate[name] = self.follower(name).rate(state)
-        metrics = {
-            "lost": self._reported_lost + sum(follower.lost for follower in self._followers.values()),
-            "expired": self._reported_expired + sum(follower.expired for follower in self._followers.values()),
-            "behind": behind,
-            "rate": rate,
-        }
+        losses = Counter(self._losses)
+        for follower in self._followers.values():
+            losses.update(follower.losses)
+        metrics = {"lost": losses["lost"], "expired": losses["expired"], "behind": behind, "rate": rate}
         return {**Offset(newest, id=planned.id, shape=self.shape).to_dict(), "metrics": metrics}
 
     def prepareForTriggerAvailableNow(self) -> None:
