@@ -23,14 +23,13 @@ def record_batches(rows: Iterator[Any], options: SparkOptions) -> Iterator[Any]:
     made = _one_by_one(rows, RowMaker(options, None), options.value_format != "binary")
     while some := list(islice(made, ROWS_AT_ONCE)):
         subjects, lines, values, ids = zip(*some, strict=True)
-        pairs = [_pairs(block) for block in lines]
-        columns = {
-            "subject": pa.array(subjects, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "headers": pa.array([_plain(row) or None for row in pairs], pa.map_(pa.string(), pa.string())),
-        }
+        columns = {"subject": pa.array(subjects, pa.binary()), "value": pa.array(values, pa.binary())}
+        pairs = [_pairs(block) for block in lines] if any(lines) else []
+        plain = [_plain(row) or None for row in pairs] or [None] * len(some)
+        columns["headers"] = pa.array(plain, pa.map_(pa.string(), pa.string()))
         for column, header in FENCES.items():
-            columns[column] = pa.array([dict(row).get(header) for row in pairs], pa.string())
+            texts = [dict(row).get(header) for row in pairs] or [None] * len(some)
+            columns[column] = pa.array(texts, pa.string())
         if any(ids):
             columns["msg_id"] = pa.array(ids, pa.binary())
         yield pa.RecordBatch.from_pydict(columns)
