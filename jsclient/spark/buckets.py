@@ -49,7 +49,8 @@ def parse(given: Mapping[str, str], way: str, root: str, own: set[str], streams:
         raise JetStreamSparkError("JETSTREAM_MISSING_OPTION", "a bucket is needed, for example load('settings')")
     mine = {name: options.pop(name) for name in {"bucket", *own} if name in options}
     for name in options:
-        if name not in CONNECTING | streams | known.SPARKS_OWN and not name.startswith("nats."):
+        known.refuse_removed(name, "JETSTREAM_UNKNOWN_OPTION")
+        if name not in CONNECTING | streams | known.SPARKS_OWN:
             raise JetStreamSparkError(
                 "JETSTREAM_UNKNOWN_OPTION",
                 f"{name!r} is not an option of buckets; there are {', '.join(sorted({'bucket', *own, *streams}))} and "

@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     from jsclient.keyvalue.watch import KeyWatcher
 
 READING: Final = {"keys", "mode"}
-RANGES: Final = {
-    *("minpartitions", "recordsperpartition", "maxpartitions", "batchrows", "batchbytes", "pullrecords", "pullbytes"),
-    *("prefetch", "readmethod", "consumerinactivethreshold"),
-}
+RANGES: Final = {"minpartitions", "recordsperpartition", "readmethod"}
 """Options for ranges of streams; a history and a change feed are such ranges."""
 
 FEED: Final = {
     *RANGES,
-    *("startingoffsets", "startingtimestamp", "startingtimestampstrategy", "maxoffsetspertrigger"),
-    *("maxbytespertrigger", "minoffsetspertrigger", "maxtriggerdelay", "readoptionschanged"),
+    *("startingoffsets", "startingtimestamp", "maxoffsetspertrigger", "maxbytespertrigger", "readoptionschanged"),
     "failondataloss",
 }
 

@@ -207,7 +207,7 @@ def parse(given: Mapping[str, str], way: str) -> SparkOptions:
     for name, value in options.items():
         if name not in SPARKS_OWN or name in SPECS:
             spec = _spec(name, way)
-            _refuse_removed(f"{name}={value.strip().lower()}", "JETSTREAM_BAD_OPTION")
+            refuse_removed(f"{name}={value.strip().lower()}", "JETSTREAM_BAD_OPTION")
             fields[spec.field] = _value(spec, value)
     _take_path(fields, options, way)
     checked = SparkOptions(**fields)
@@ -220,7 +220,7 @@ def _spec(name: str, way: str) -> Spec:
     if spec is None and (name in KAFKA or name.startswith("kafka")):
         text = KAFKA.get(name, "see Coming from Kafka in jsclient/spark/README.md")
         raise JetStreamSparkError("JETSTREAM_UNKNOWN_OPTION", f"{name!r} is an option of Kafka; {text}")
-    _refuse_removed(name, "JETSTREAM_UNKNOWN_OPTION")
+    refuse_removed(name, "JETSTREAM_UNKNOWN_OPTION")
     if spec is None:
         here = {lowered: known.name for lowered, known in SPECS.items() if way in known.ways}
         near = difflib.get_close_matches(name, here, n=1, cutoff=0.5)
@@ -234,7 +234,8 @@ def _spec(name: str, way: str) -> Spec:
     return spec
 
 
-def _refuse_removed(given: str, token: str) -> None:
+def refuse_removed(given: str, token: str) -> None:
+    """Raise if `given`, an option or `name=value`, was in an earlier version."""
     known = "nats.*" if given.startswith("nats.") else given
     if known in REMOVED:
         raise JetStreamSparkError(token, f"{given!r} was removed; {REMOVED[known]}")

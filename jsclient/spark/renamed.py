@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_PULLS = "leave it out: a task asks for 5,000 messages or 4 MiB at a time, twice in advance"
+_PULLS = "leave it out: a task asks for 5,000 messages or 4 MiB at a time, with two requests under way"
 _ARROW = "leave it out: an Arrow batch ends at 10,000 rows or 8 MiB"
 _TRIGGER = "give the query a longer trigger, for example .trigger(processingTime='15 minutes')"
 
@@ -16,7 +16,7 @@ REMOVED: Final = {
     "acktimeout": "leave it out: a row without an ack is sent again after 5 s, until 'reconnectTimeout'",
     "mindedupwindow": "leave it out: the driver logs a warning about a duplicate window below 2 minutes",
     "nullvalue": "fill nulls in the query with coalesce(value, X'')",
-    "startingtimestampstrategy": "leave it out: without a message so young, a query begins at the end",
+    "startingtimestampstrategy": "leave it out: if no message is that recent, a query begins at the end",
     "minoffsetspertrigger": _TRIGGER,
     "maxtriggerdelay": _TRIGGER,
     "bytesperpartition": "write 'recordsPerPartition'; a partition has about 128 MiB at most",
@@ -52,7 +52,7 @@ KAFKA: Final = {
     "maxrecordsperpartition": "write 'recordsPerPartition'",
     "startingoffsetsbytimestamp": "write 'startingTimestamp', one time for all streams",
     "endingoffsetsbytimestamp": "write 'endingTimestamp', one time for all streams",
-    "startingoffsetsbytimestampstrategy": "leave it out: without a message so young, a query begins at the end",
+    "startingoffsetsbytimestampstrategy": "leave it out: if no message is that recent, a query begins at the end",
     "kafkaconsumer.polltimeoutms": "write 'reconnectTimeout' or 'taskTimeout'",
     "fetchoffset.numretries": "write 'reconnectTimeout'; requests are repeated until then",
     "fetchoffset.retryintervalms": "write 'reconnectTimeout'; requests are repeated until then",

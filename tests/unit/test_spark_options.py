@@ -16,7 +16,7 @@ from jsclient._connection.servers import ServerPool
 from jsclient.arrow.settings import Refused
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
-from jsclient.spark import options, values
+from jsclient.spark import buckets, options, values
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError, from_spark
 from jsclient.spark.options import READ, READ_STREAM, SPECS, WRITE, WRITE_STREAM, SparkOptions, parse
@@ -224,6 +224,9 @@ def test_a_removed_option_says_what_to_write(name: str) -> None:
         error = refused({**SERVERS, name: "1"}, way)
         assert (error.token, REMOVED[name] in error.message) == ("JETSTREAM_UNKNOWN_OPTION", True)
     assert name not in SPECS
+    with pytest.raises(JetStreamSparkError) as caught:
+        buckets.parse({**SERVERS, "bucket": "b", name: "1"}, READ, "KV_", {"keys", "mode"}, set())
+    assert REMOVED[name] in caught.value.message
 
 
 def test_positions_of_single_streams() -> None:
