@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 
 from jsclient.testing import NatsServer, free_port, wait_until
 
+from .clusters import daemon, listening, standalone
 from .conftest import ROOT, Js, settings
 
 pytestmark = pytest.mark.spark_modes
@@ -88,53 +86,6 @@ def test_the_java_that_the_tools_fetch(
     assert str(ROOT / ".tools") in home
     monkeypatch.setenv("JAVA_HOME", home)
     run_job(spark_environment, "local[2]", server, js, stream_name)
-
-
-@contextmanager
-def daemon(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of Spark's own, from the files of the installed pyspark."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_CONF_DIR": str(folder),
-        "SPARK_LOG_DIR": str(folder / "logs"),
-        "SPARK_LOCAL_DIRS": str(folder / "local"),
-        "SPARK_NO_DAEMONIZE": "1",
-    }
-    command = [str(home / "bin" / "spark-class"), *arguments]
-    with open(folder / f"{arguments[0].rpartition('.')[2]}.log", "ab") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def listening(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def standalone(folder: Path, hosts: tuple[str, str]) -> Iterator[str]:
-    """A master and two workers with a core each; the URL of the master."""
-    port = free_port()
-    deploy = "org.apache.spark.deploy"
-    with ExitStack() as cluster:
-        place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        cluster.enter_context(daemon(folder, f"{deploy}.master.Master", *place))
-        wait_until(lambda: listening(port), 60, "the master to listen")
-        url = f"spark://127.0.0.1:{port}"
-        for number, host in enumerate(hosts):
-            place = ["--host", host, "-c", "1", "-m", "1g", "-d", str(folder / f"work{number}"), "--webui-port", "0"]
-            cluster.enter_context(daemon(folder, f"{deploy}.worker.Worker", *place, url))
-        yield url
 
 
 EXECUTORS: dict[str, Any] = {"spark.executor.memory": "512m", "spark.cores.max": "2"}
