@@ -95,7 +95,7 @@ def check(
     context = _context(spark)
     own = "client" if context is None else "driver"
     driver = json.loads(preflight_probe.probe(None if context is None else sent))
-    rows = list(_format_found(spark, format))
+    rows = list(format_found(spark, format))
     started, found = time.time(), list[dict[str, Any]]()
     try:
         found, expected = from_executors(spark, context, sent)
@@ -130,15 +130,19 @@ def _context(spark: Any) -> Any:
         return None
 
 
-def _format_found(spark: Any, format: str) -> Iterator[CheckRow]:
+def format_found(spark: Any, format: str) -> Iterator[CheckRow]:
     """Spark looks for formats on the driver, also with Spark Connect."""
     if running()[1] < SOURCES:
         return
     try:
         _ = spark.read.format(format).load().schema
-    except Exception:
-        advice = "call jsclient.spark.register(spark); jsclient must be installed on the driver"
-        yield CheckRow("warn", "format", "driver", f"Spark does not find {format!r}", advice)
+    except Exception as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            advice = "call jsclient.spark.register(spark); jsclient must be installed on the driver"
+            yield CheckRow("warn", "format", "driver", f"Spark does not find {format!r}", advice)
+        else:
+            advice = "the driver starts Python processes, too: PYSPARK_PYTHON must lead to a Python with jsclient there"
+            yield CheckRow("fail", "format", "driver", _reason(str(error)), advice)
     else:
         yield CheckRow("ok", "format", "driver", format)
 

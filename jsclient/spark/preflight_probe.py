@@ -12,6 +12,7 @@ import os
 import pickle
 import platform
 import socket
+import sys
 import time
 from collections.abc import Callable
 
@@ -20,14 +21,24 @@ HOLD = 1.0
 """Seconds for which a task keeps its core, so the next task goes to another one."""
 
 
+def version(name: str) -> str:
+    """The version of an imported package. A zip and a plain folder have no metadata."""
+    try:
+        return str(sys.modules[name].__version__)
+    except Exception:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return "?"
+
+
 def probe(settings: bytes | None) -> str:
     """The findings of this process as JSON. `settings` is a pickled `preflight_server.Settings`."""
     versions, findings = {"python": platform.python_version()}, []
     for name in PACKAGES:
-        module = "attr" if name == "attrs" else name
         try:
-            loaded = importlib.import_module(module)
-            versions[name] = getattr(loaded, "__version__", None) or importlib.metadata.version(name)
+            importlib.import_module(name)
+            versions[name] = version(name)
         except Exception as error:
             text = f"{name}: {type(error).__name__}: {error}"
             findings.append(("fail", "import", text, "install jsclient[arrow] in the Python of this process"))

@@ -98,6 +98,7 @@ class _Look:
         """The streams that are read, or the stream that stores the subject of a sink."""
         advice = "create the stream, or check 'stream', 'subject', 'domain' and the account of this user"
         subject = self.settings.options.subject
+        stream = ""
         try:
             for stream in self.settings.streams:
                 before = time.time()
@@ -114,7 +115,7 @@ class _Look:
         except errors.PermissionViolation:
             return  # the permissions report it
         except errors.JsClientError as error:
-            yield "fail", "stream", errors.brief(error), advice
+            yield "fail", "stream", f"{stream or subject}: {errors.brief(error)}", advice
 
     def _permissions(self, granted: dict[str, Any] | None) -> Iterator[Finding]:
         permitted, unknown = 0, []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -112,6 +113,25 @@ def test_a_script_brings_the_package(
     assert "2 of 2 answered" in said
     assert "5000 rows" in said
     assert js.state(f"{stream_name}_out")["messages"] == 5000
+
+
+CHECK = """
+import sys
+from pyspark.sql import SparkSession
+import jsclient.spark
+spark = SparkSession.builder.master(sys.argv[1]).getOrCreate()
+print(jsclient.spark.check(spark, {"servers": sys.argv[2], "stream": "NONE", "user": "u", "password": "quite-secret"}))
+"""
+
+
+def test_executors_without_the_package_are_found(nodes: tuple[Path, str], server: NatsServer, tmp_path: Path) -> None:
+    environment = submitted(tmp_path, PYTHONPATH=str(ROOT))
+    environment["PYSPARK_SUBMIT_ARGS"] = f"{environment['SUBMIT']} pyspark-shell"
+    said = run([sys.executable, "-c", CHECK, nodes[1], server.url], environment)
+    assert "2 of 2 answered" in said
+    assert re.search("fail +import +2 executors +jsclient: ModuleNotFoundError: No module named 'jsclient'", said)
+    assert re.search("fail +stream +driver +NONE: stream not found", said)
+    assert "quite-secret" not in said
 
 
 def test_a_client_of_spark_connect_needs_no_java(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
+import sys
 import time
 from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,6 +173,22 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [finding[:3] for finding in found] == [
         ["fail", "import", "msgspec: ModuleNotFoundError: No module named 'msgspec'"]
     ]
+
+
+def test_a_package_without_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "no_metadata", ModuleType("no_metadata"))
+    assert preflight_probe.version("no_metadata") == "?"
+    assert preflight_probe.version("jsclient") == jsclient.__version__
+
+
+def test_a_driver_that_cannot_start_python() -> None:
+    """With PYSPARK_DRIVER_PYTHON the program runs, and the driver's other processes may not."""
+
+    def fails(_: str) -> Any:
+        raise RuntimeError('java.io.IOException: Cannot run program "./env/bin/python": error=2')
+
+    (row,) = preflight.format_found(SimpleNamespace(read=SimpleNamespace(format=fails)), "jetstream")
+    assert (row.level, row.text) == ("fail", 'Cannot run program "./env/bin/python": error=2')
 
 
 def test_versions_that_differ() -> None:
