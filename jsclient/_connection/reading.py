@@ -251,9 +251,11 @@ class Reading:
                 return self.recall()  # two want to read: the reader serves both
             self.borrowed += self.lent
             while True:
-                look = until.at_most(LOOK)
-                if found is not None or not (self.lent and not self.left and wanted() and look):
+                if found is not None or not self.lent or self.left or not wanted():
                     return found
+                look = until.at_most(LOOK)
+                if not look:
+                    return None
                 # Not `recv` alone: after a signal handler that would go on, although the reader has taken over.
                 found = self._read(take) if self._poller.poll(1000 * look) else None
         finally:
