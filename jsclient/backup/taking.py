@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 import attrs
 
-from jsclient import errors, handlers
+from jsclient import errors, handlers, kinds
 from jsclient.backup import files, sources
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
@@ -57,6 +57,8 @@ def backup_stream(
     nothing that looks like a backup. `timeout` bounds the whole call. By default it continues as long as chunks come.
     Memory streams need server 2.15.
     """
+    kinds.check(bool, consumers=consumers, check=check)
+    kinds.check(float, dt.timedelta, stall=stall)
     handlers.check(progress, "progress")
     path = files.prepare(folder)
     stall = plain(stall)

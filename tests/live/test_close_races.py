@@ -33,7 +33,8 @@ def test_what_publish_took_arrives_although_another_thread_closes(
             nonlocal arrived
             arrived += 1
 
-        other.subscribe("race", take)
+        # Without the interpreter lock three threads publish faster than one thread counts.
+        other.subscribe("race", take, pending_messages=10_000_000, pending_bytes=1 << 31)
         other.flush()
         taken = 0
         for _ in range(count(300, 40)):

@@ -18,7 +18,7 @@ import pytest
 from tests.annotations import accepts, hints_of
 
 import jsclient
-from jsclient import ConnectOptions, arrow, errors, keyvalue, objectstore
+from jsclient import ConnectOptions, arrow, backup, errors, keyvalue, objectstore
 from jsclient.groups import GroupPool, PartitionedGroup
 from jsclient.objectstore import ObjectStoreConfig
 from jsclient.options import ReconnectPolicy, TLSOptions
@@ -312,6 +312,10 @@ ARGUMENTS: dict[str, Feed] = {
     "ack_wait, too long": lambda rig: rig.js.create_consumer("S", ack_wait=dt.timedelta(days=365 * 300)),
     "duration of every": lambda rig: jsclient.jetstream.Schedule.every(float("inf"), "a"),
     "duration of every, a str": lambda rig: jsclient.jetstream.Schedule.every("1", "a"),  # type: ignore[arg-type]
+    "mirror of key_value": lambda rig: keyvalue.key_value(rig.js, "b", fetch_info=False, mirror="o"),  # type: ignore[arg-type]
+    "replicas of restore_stream": lambda rig: backup.restore_stream(rig.js, "/nonexistent", replicas="3"),  # type: ignore[arg-type]
+    "subjects of restore_stream": lambda rig: backup.restore_stream(rig.js, "/nonexistent", subjects="a"),  # type: ignore[arg-type]
+    "stall of backup_stream": lambda rig: backup.backup_stream(rig.js, "S", "/nonexistent", stall="1"),  # type: ignore[arg-type]
     "max_msgs above 2**64": lambda rig: rig.js.create_stream(name="X", subjects=["x"], max_msgs=2**70),
 }
 

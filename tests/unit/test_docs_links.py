@@ -24,6 +24,7 @@ TEXTS = [
 OUTSIDE = {
     "https://keepachangelog.com/en/1.1.0/": "the format of the changelog",
     "https://semver.org/": "what its version numbers mean",
+    "https://github.com/python/cpython/issues/130279": "how CPython 3.13 compiles loops",
     "https://github.com/synadia-io/orbit.go": "what `jsclient.groups` is compatible with",
     # What differs where Spark is run, in the documentation of each platform.
     "https://spark.apache.org/docs/latest/api/python/tutorial/python_packaging.html": "packed environments, YARN",
