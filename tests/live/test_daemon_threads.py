@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
+from tests import strict
 
 from jsclient.testing import NatsServer
 
@@ -50,7 +50,7 @@ nc.flush()
 
 def run(server: NatsServer, program: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", program, server.url], capture_output=True, text=True, timeout=60, check=False
+        [*strict.PYTHON, "-c", program, server.url], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0
     return done.stderr

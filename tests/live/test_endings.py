@@ -12,14 +12,13 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import endings_rig
+from tests import endings_rig, strict
 from tests.endings_rig import (
     ALL,
     COUNT,
@@ -453,7 +452,7 @@ print(json.dumps(work.acked))
 def test_the_interpreter_exits(scene: Scene, server: NatsServer, way: type[Way]) -> None:
     """What waits in the process goes back at once; only what handlers had in hand waits for ack_wait."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", EXITS, endings_rig.__file__, server.url, way.__name__],
+        [*strict.PYTHON, "-c", EXITS, endings_rig.__file__, server.url, way.__name__],
         capture_output=True,
         text=True,
         timeout=40,

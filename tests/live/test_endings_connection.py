@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import queue
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests import strict
 
 import jsclient
 from jsclient import errors
@@ -318,7 +318,7 @@ def test_the_interpreter_exits(server: NatsServer, other: jsclient.Connection) -
         js.nc.flush()
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), server.url],
+        [*strict.PYTHON, "-c", textwrap.dedent(script), server.url],
         capture_output=True,
         text=True,
         timeout=30,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests import strict
 
 import jsclient
 from jsclient import ConnectOptions, coordination, errors, groups
@@ -366,7 +367,7 @@ nc.close()
 print("fine")
 """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", script, server.url],
+        [*strict.PYTHON, "-W", "ignore::DeprecationWarning", "-c", script, server.url],
         capture_output=True,
         text=True,
         timeout=30,
@@ -460,7 +461,11 @@ with jsclient.connect(sys.argv[1]) as nc:
     os.waitpid(children[0], 0)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, server.url], capture_output=True, text=True, timeout=30, check=False
+        [*strict.PYTHON, "-W", "ignore::DeprecationWarning", "-c", script, server.url],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2 ", "")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 
 import pytest
+from tests import strict
 
 import jsclient
 from jsclient.testing import NatsServer
@@ -51,7 +51,7 @@ def interrupted(step, check):
 def run(server: NatsServer, script: str, *args: object, timeout: float = 50) -> str:
     code = PREAMBLE + textwrap.dedent(script)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, server.url, *map(str, args)],
+        [*strict.PYTHON, "-c", code, server.url, *map(str, args)],
         capture_output=True,
         text=True,
         timeout=timeout,
