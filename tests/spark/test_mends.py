@@ -147,6 +147,7 @@ def test_the_listed_permissions_are_enough_for_buckets_and_many_streams(stream_n
         "history": ("jetstream-kv", "read", {"bucket": "b", "mode": "history"}, rows),
         "feed": ("jetstream-kv", "readStream", {"bucket": "b"}, rows),
         "put": ("jetstream-kv", "write", {"bucket": "b"}, rows),
+        "journal": ("jetstream-kv", "writeStream", {"bucket": "b", "deliverySemantics": "exactly-once"}, rows),
         "objects": ("jetstream-objects", "read", {"bucket": "o"}, objects),
     }
     users = ", ".join(
@@ -172,12 +173,17 @@ def test_the_listed_permissions_are_enough_for_buckets_and_many_streams(stream_n
             elif kind == "jetstream-objects":
                 schema = schema_of("name string, content binary")
                 assert rows_of_any(ObjectsDataSource(given).reader(schema)) == [("x", b"xyz")]
-            elif way == "write":
+            elif way in ("write", "writeStream"):
                 import pyarrow as pa
 
-                put = KeyValueDataSource(given).writer(schema_of("key string, value binary"), False)
+                schema = schema_of("key string, value binary")
                 table = pa.record_batch([pa.array(["k.2"]), pa.array([b"2"], pa.binary())], names=list(columns))
-                put.commit([put.write(iter([table]))])
+                if way == "write":
+                    put = KeyValueDataSource(given).writer(schema, False)
+                    put.commit([put.write(iter([table]))])
+                else:
+                    changes = KeyValueDataSource(given).streamWriter(schema, False)
+                    changes.commit([changes.write(iter([table]))], 0)
             elif way == "read":
                 assert rows_of_any(KeyValueDataSource(given).reader(schema_of("key string, value binary")))
             else:
