@@ -18,6 +18,7 @@ DIGEST_BYTES: Final = 15  # 20 characters of base64 without padding
 DIGEST_CHARS: Final = 20
 KEY_BYTES: Final = 16
 TAG_CHARS: Final = 4
+MOST_BASES: Final = 256  # subjects with a digest that is kept
 
 
 def key_of(job: str, batch: int) -> bytes:
@@ -65,13 +66,16 @@ class ContentIds:
         return [b"%b%b0" % (b2a_base64(digest, newline=False), suffix) for digest in digests]
 
     def _digests(self, subjects: list[bytes], values: list[bytes]) -> list[bytes]:
-        bases = {}
-        for subject in set(subjects):
-            base = bases[subject] = self._base.copy()
-            base.update(b"%d 0 %b" % (len(subject), subject))
+        bases: dict[bytes, blake2b] = {}
         found = []
         for subject, value in zip(subjects, values, strict=True):
-            digest = bases[subject].copy()
+            base = bases.get(subject)
+            if base is None:
+                if len(bases) >= MOST_BASES:
+                    bases.clear()  # thousands of them would cost more than they save
+                base = bases[subject] = self._base.copy()
+                base.update(b"%d 0 %b" % (len(subject), subject))
+            digest = base.copy()
             digest.update(value)
             found.append(digest.digest())
         return found
