@@ -18,7 +18,7 @@ DIGEST_BYTES: Final = 15  # 20 characters of base64 without padding
 DIGEST_CHARS: Final = 20
 KEY_BYTES: Final = 16
 TAG_CHARS: Final = 4
-MOST_BASES: Final = 256  # subjects with a digest that is kept
+MOST_BASES: Final = 256  # digests of subjects in memory
 
 
 def key_of(job: str, batch: int) -> bytes:
