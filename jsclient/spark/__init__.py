@@ -10,6 +10,7 @@ For `foreachBatch` use `batch_writer`. Inside `foreachPartition` and `mapInArrow
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from jsclient.spark.errors import JetStreamSparkError, from_spark
@@ -90,6 +91,7 @@ def register(spark: Any) -> None:
     from jsclient.spark.kv import KeyValueDataSource
     from jsclient.spark.objects import ObjectsDataSource
 
+    _share_zip(spark)
     for source in (JetStreamDataSource, KeyValueDataSource, ObjectsDataSource):
         try:
             spark.dataSource.register(source)
@@ -97,3 +99,17 @@ def register(spark: Any) -> None:
             # PySpark 4.0 refuses to register a source again that it has found by itself.
             if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
                 raise
+
+
+def _share_zip(spark: Any) -> None:
+    """Let the process of a streaming source find jsclient in a zip of `--py-files`, which Spark gives to tasks only."""
+    archive = getattr(__spec__ and __spec__.loader, "archive", None)
+    if archive is None:
+        return
+    try:
+        environment = spark.sparkContext.environment
+    except Exception:  # Spark Connect
+        return
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if archive not in paths:
+        environment["PYTHONPATH"] = os.pathsep.join([path for path in paths if path] + [archive])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import jsclient
+import jsclient.spark
 from jsclient.spark import check, permissions, preflight, preflight_probe, preflight_server
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer
@@ -231,3 +232,19 @@ def test_tasks_that_do_not_run_are_a_finding(spark: Any, users: NatsServer, monk
     report = check(spark, {**READ, "servers": users.url, "user": "all"})
     assert not report.ok
     assert report.rows[0].text == 'Cannot run program "./env/bin/python": error=2, No such file'
+
+
+def test_register_passes_a_zip_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark gives the zip of --py-files to tasks, and not to the process of a streaming source."""
+    environment = {"PYTHONPATH": "/site"}
+    session = SimpleNamespace(
+        sparkContext=SimpleNamespace(environment=environment), dataSource=SimpleNamespace(register=lambda _: None)
+    )
+    jsclient.spark.register(session)
+    assert environment == {"PYTHONPATH": "/site"}
+    monkeypatch.setattr(jsclient.spark.__spec__, "loader", SimpleNamespace(archive="/files/jsclient.zip"))
+    for _ in range(2):
+        jsclient.spark.register(session)
+        assert environment == {"PYTHONPATH": "/site:/files/jsclient.zip"}
+    connect = SimpleNamespace(dataSource=session.dataSource)
+    jsclient.spark.register(connect)

@@ -14,8 +14,6 @@ python=${PYTHON:-python3}
 "$python" -m pip install -q --no-deps --target "$work/pure" "$package"
 "$python" -m zipfile -c "$work/jsclient.zip" "$work"/pure/*
 
-# Spark gives the zip to tasks only. The driver's other Python processes, among them the one of a streaming source, find
-# it by PYTHONPATH.
+# Spark gives the zip to tasks only. `register(spark)` passes it on to the process of a streaming source.
 cd "$work"
-export PYTHONPATH="$PWD/jsclient.zip${PYTHONPATH:+:$PYTHONPATH}"
 exec spark-submit --master "$master" --py-files jsclient.zip ${SUBMIT:-} "$job" "$@"
