@@ -25,6 +25,7 @@ from jsclient.exactly.readback import Stored, Unsure, forget_others, keep, read_
 from jsclient.exactly.replay import Sorter, Spool
 from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
 from jsclient.exactly.sink_streams import taker_of
+from jsclient.nuid import new_token
 from jsclient.protocol import matches
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class JournaledTask:
         self._pace = Pace(journal)
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects of streams that are in the entry of the batch
+        self._attempt = b"." + new_token()
         self._alone = not journal.overtook  # no earlier attempt of this run can have rows in flight
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
@@ -103,7 +105,10 @@ class JournaledTask:
         return Outcome(totals, self._journal.notes, self._journal.batch.begins)
 
     def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
-        if not self._options.compacted:  # a replay does not read a bucket back
+        if self._options.compacted:
+            # A replay puts all rows again. If the server took some for copies, an older row would be the last one.
+            rows = [(subject, lines, value, (id_ or b"") + self._attempt) for subject, lines, value, id_ in rows]
+        else:
             for subject in {row[0] for row in rows} - self._known:
                 self._announce(subject, publisher)
         self._pace.publish(rows, publisher)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 import attrs
 
+from jsclient.codecs import payload_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     BatchClosed,
@@ -90,6 +91,7 @@ class KeyValueBatch(Generic[V]):
         self._bucket = access.bucket
         self._timeout = resolve(timeout, access.js.publish_timeout)
         self._changes: dict[str, Change] = {}
+        self._keys: set[str] = set()  # as the bucket has them
         self._closed = ""
         self.revisions: dict[str, int] = {}
 
@@ -155,7 +157,7 @@ class KeyValueBatch(Generic[V]):
         stored = self._access.stored_key(key)
         if revision is not None and (isinstance(revision, bool) or not isinstance(revision, int) or revision < 0):
             raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}")
-        if key in self._changes:
+        if stored in self._keys:
             raise ConfigError(f"the batch already changes the key {key!r}: give each key once")
         if len(self._changes) >= MAX_MESSAGES:
             raise BatchTooLarge(f"a batch has at most {MAX_MESSAGES} keys")
@@ -165,7 +167,11 @@ class KeyValueBatch(Generic[V]):
         if ttl is not None:
             options["ttl"] = ttl
         # The value is sent later, when its owner may have used the buffer for something else.
-        kept = value if isinstance(value, str) else bytes(memoryview(value))
+        value = payload_of(self._access.writer.codec, value)
+        if not isinstance(value, (str, bytes, bytearray, memoryview)):
+            raise ConfigError(f"a value is bytes or text, not {type(value).__name__}; `typed` stores other values")
+        kept = value if isinstance(value, str) else bytes(value)
+        self._keys.add(stored)
         change = self._changes[key] = Change(stored, kept, headers, options)
         return change
 

@@ -117,7 +117,7 @@ class KeyValue(Generic[V]):
     def _with(self, **changes: Any) -> KeyValue[Any]:
         """Another handle on the same bucket."""
         made: KeyValue[Any] = object.__new__(type(self))
-        made.bucket, made.stream_name = self.bucket, self.stream_name
+        vars(made).update(vars(self))
         made._access = self._access.changed(**changes)
         return made
 

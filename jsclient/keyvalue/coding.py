@@ -55,7 +55,7 @@ class Coding:
     value_codec: ValueCodec | None = None
     values: Values | None = None
     skips: bool = False
-    """`on_bad="skip"`: watches and listings leave out what cannot be decoded."""
+    """`on_bad="skip"` of `typed` or `encoded`: watches and listings leave out what cannot be decoded."""
 
     # --- to the bucket ------------------------------------------------------------------------------------
 
@@ -173,7 +173,8 @@ def typed(before: Coding | None, bucket: str, type: Any, codec: Codec, on_bad: O
     """The coding of `kv.typed(...)`. Raises ConfigError."""
     codecs.check(codec)
     values = Values(type, codec, codecs.decoder(codec, type))
-    return attrs.evolve(before or Coding(bucket), values=values, skips=_skips(on_bad))
+    before = before or Coding(bucket)
+    return attrs.evolve(before, values=values, skips=_skips(on_bad) or before.skips)
 
 
 def encoded(
@@ -187,7 +188,7 @@ def encoded(
         key_codecs.check(keys, "keys")
     if values is not None:
         key_codecs.check(values, "values")
-    return attrs.evolve(before, key_codec=keys, value_codec=values, skips=_skips(on_bad))
+    return attrs.evolve(before, key_codec=keys, value_codec=values, skips=_skips(on_bad) or before.skips)
 
 
 def _skips(on_bad: OnBadEntry) -> bool:

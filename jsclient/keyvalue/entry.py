@@ -91,15 +91,14 @@ class KeyValueEntry(msgspec.Struct, Generic[V]):
 
         Raises DecodeFailed if it cannot be decoded. In a typed bucket a marker raises KeyDeleted.
         """
-        if self._read is None:
-            return self.data  # type: ignore[return-value]
         if self._value is msgspec.UNSET:
-            self._value = self._read(self)
+            self._value = self.data if self._read is None else self._read(self)
         return self._value  # type: ignore[no-any-return]
 
     def json(self) -> Any:
-        """The stored bytes as JSON: dict, list, str, number ...; raises DecodeFailed."""
-        return codecs.from_json(self.data, self.key, self.revision)
+        """The value as JSON: dict, list, str, number ...; raises DecodeFailed. In a typed bucket, the stored bytes."""
+        value: Any = self.value if self._read is not None and self.is_put else self.data
+        return codecs.from_json(value if isinstance(value, bytes) else self.data, self.key, self.revision)
 
     @property
     def headers(self) -> Headers:
@@ -118,11 +117,40 @@ class KeyValueEntry(msgspec.Struct, Generic[V]):
         """True for a value, False for a delete or purge marker."""
         return self.operation is Operation.PUT
 
+    def __eq__(self, other: object) -> bool:
+        """True for the same revision with the same bytes, however they are decoded."""
+        return isinstance(other, KeyValueEntry) and self._stored() == other._stored()
+
+    def _stored(self) -> tuple[Any, ...]:
+        return (
+            self.bucket,
+            self.key,
+            self.data,
+            self.revision,
+            self.operation,
+            self.delta,
+            self.stamp,
+            self.raw_headers,
+        )
+
+    def __reduce__(self) -> Any:
+        """Without the codecs, which may hold keys or locks: the other process has the decoded value."""
+        if self._read is not None and self.is_put:
+            self.value  # noqa: B018
+        return _unpickled, (*self._stored(), self._value)
+
     def __repr__(self) -> str:
         return f"<KeyValueEntry {self}>"
 
     def __str__(self) -> str:
         return f"{self.key} @ {self.revision} -> {self.data!r}"
+
+
+def _unpickled(*fields: Any) -> KeyValueEntry[Any]:
+    *stored, value = fields
+    entry: KeyValueEntry[Any] = KeyValueEntry(*stored)
+    entry._value = value
+    return entry
 
 
 _OPERATIONS: Final = {

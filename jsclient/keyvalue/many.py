@@ -23,7 +23,7 @@ def get_many(access: Access, keys: list[str], deadline: Deadline) -> dict[str, K
     if len(keys) > MAX_SUBJECTS:
         raise ConfigError(f"get_many reads at most {MAX_SUBJECTS} keys at one sequence, got {len(keys)}")
     prefix = access.prefix
-    subjects = {prefix + access.stored_key(key): key for key in keys}
+    subjects = {key: prefix + access.stored_key(key) for key in keys}
     if not subjects:
         return {}
     if not access.direct or access.js.capabilities.at_least(OPERATIONS["batch get"], deadline) is False:
@@ -31,9 +31,10 @@ def get_many(access: Access, keys: list[str], deadline: Deadline) -> dict[str, K
             f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {access.bucket!r}. Nothing was "
             "read. Call get for each key instead; other clients may then write between two reads."
         )
-    messages = {message.subject: message for message in _messages(access, list(subjects), deadline)}
+    wanted = list(dict.fromkeys(subjects.values()))  # a codec may store two spellings as one key
+    messages = {message.subject: message for message in _messages(access, wanted, deadline)}
     found = {}
-    for subject, key in subjects.items():
+    for key, subject in subjects.items():
         entry = _entry(access, subject, messages[subject]) if subject in messages else None
         if entry is not None and entry.is_put:
             entry.key = key

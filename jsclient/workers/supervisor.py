@@ -296,10 +296,12 @@ class Supervisor:
             return
         first = min(old, key=lambda child: child.slot.number)
         new = [child for child in self.children if child.started >= self._replace_before]
-        waiting = [child for child in new if not child.healthy]
-        if waiting:
-            if waiting[0].slot is first.slot and now > waiting[0].started + READY_TIMEOUT:
-                waiting[0].tell(signal.SIGKILL)
+        late = [child for child in new if not child.healthy and now > child.started + READY_TIMEOUT]
+        if any(not child.healthy and child not in late for child in new):
+            return  # one of them is starting
+        stuck = [child for child in late if child.slot is first.slot]
+        if stuck:
+            stuck[0].tell(signal.SIGKILL)
         elif any(child.slot is first.slot for child in new):
             first.leave(self._stop_timeout)
         elif not self._start(first.slot):

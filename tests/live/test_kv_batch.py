@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from jsclient import errors, keyvalue
 from jsclient.jetstream import JetStream
-from jsclient.keyvalue import KeyValue, KeyValueConfig, Operation
+from jsclient.keyvalue import PATH_KEYS, KeyValue, KeyValueConfig, Operation
 from jsclient.testing import NatsServer
 
 
@@ -101,7 +101,7 @@ def test_bad_changes_are_refused_before_anything_is_sent(kv: KeyValue) -> None:
         (errors.ConfigError, lambda: batch.delete("b", revision=True)),
         (errors.ConfigError, lambda: kv.batch().commit()),
         (errors.ConfigError, lambda: kv.batch(timeout=-1)),
-        (TypeError, lambda: batch.put("b", 7)),  # type: ignore[arg-type]
+        (errors.ConfigError, lambda: batch.put("b", 7)),  # type: ignore[arg-type]
     ]
     for kind, call in wrong:
         with pytest.raises(kind):
@@ -196,3 +196,15 @@ def test_an_older_server_refuses_a_batch_and_stores_nothing(js: JetStream) -> No
     assert list(kv.keys()) == []
     with pytest.raises(errors.NotSupported):
         keyvalue.create_key_value(js, bucket="new", storage="memory", allow_atomic=True)
+
+
+def test_a_batch_knows_a_key_in_two_spellings(kv: KeyValue) -> None:
+    paths = kv.encoded(keys=PATH_KEYS)
+    batch = paths.batch()
+    batch.put("/a", b"1")
+    with pytest.raises(errors.ConfigError, match="give each key once"):
+        batch.put("/a/", b"2")
+    with pytest.raises(errors.ConfigError, match="a value is bytes or text, not int"):
+        batch.put("/b", 5)  # type: ignore[arg-type]
+    batch.commit()
+    assert paths.get_many(["/a", "/a/"]).keys() == {"/a", "/a/"}

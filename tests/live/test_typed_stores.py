@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -139,6 +141,40 @@ def test_a_typed_watch_without_values_has_none(kv: KeyValue) -> None:
     with pytest.raises(errors.KeyDeleted):
         marker.value  # noqa: B018
     assert [entry.key for entry in orders.history("a", meta_only=True)] == ["a"]
+
+
+def test_entries_are_equal_and_can_be_pickled_however_they_are_decoded(kv: KeyValue) -> None:
+    class Locked:
+        lock = threading.Lock()
+
+        def encode(self, value: bytes, /) -> bytes:
+            return value[::-1]
+
+        decode = encode
+
+    kv.put("a", b'{"id": 1}'[::-1])
+    locked = kv.encoded(values=Locked())
+    entry, again = locked.get("a"), kv.encoded(values=Locked()).get("a")
+    assert entry == again
+    assert again.json() == entry.json() == {"id": 1}
+    assert entry == again
+    assert kv.typed(Order).encoded(values=Locked()).get("a") == kv.get("a")
+    loaded = pickle.loads(pickle.dumps(entry))
+    assert (loaded, loaded.value) == (entry, b'{"id": 1}')
+    assert pickle.loads(pickle.dumps(kv.get("a"))).value == kv["a"]
+
+
+def test_skip_and_attributes_of_a_subclass_stay_with_other_handles(kv: KeyValue, nc: jsclient.Connection) -> None:
+    class Audited(KeyValue):
+        audit = "none"
+
+    kv.put("no=base64", b"1")
+    kv.put(BASE64_KEYS.encode("good"), b"1")
+    assert list(kv.encoded(keys=BASE64_KEYS, on_bad="skip").typed(int)) == ["good"]
+    assert list(kv.typed(int, on_bad="skip").encoded(keys=BASE64_KEYS)) == ["good"]
+    audited = Audited(JetStream(nc), kv.bucket)
+    audited.audit = "all"
+    assert audited.read_only().audit == "all"  # type: ignore[attr-defined]
 
 
 def test_the_codec_of_a_bucket(nc: jsclient.Connection, kv: KeyValue) -> None:

@@ -196,6 +196,16 @@ def test_a_task_that_did_not_end_puts_its_rows_again(
     assert {key: bucket[key] for key in bucket} == {"a": b"1", "b": b"2", "c": b"2"}
 
 
+def test_a_replay_with_other_partitions_ends_with_the_newest_value(bucket: KeyValue, options: Any) -> None:
+    """Row 2 was in partition 1, where it is again, and row 1 in another one: the server knows the ids of row 2."""
+    first, second = entries(key=["a"], value=["old"]), entries(key=["a"], value=["new"])
+    for partition, batch in enumerate((first, second)):
+        kv_task.write_task(options, iter([batch]), Job(bucket.bucket, "run", 1, partition), True, False)
+    both = [first, second]
+    kv_task.write_task(options, iter(both), Job(bucket.bucket, "driver started again", 1, 1), True, False)
+    assert bucket["a"] == b"new"
+
+
 def test_revisions_of_one_key_keep_their_order(bucket: KeyValue, options: Any) -> None:
     keys = [f"k{number % 7}" for number in range(500)] + ["hot"] * 20
     values = [b"%d" % number for number in range(len(keys))]

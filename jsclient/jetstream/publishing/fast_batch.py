@@ -364,8 +364,10 @@ class FastBatch(Generic[V]):
     def _on_gap(self, lost: range, deadline: Deadline | None) -> None:
         self.gaps.append(lost)
         if self._gap == "fail":
-            self._take_last_ack(deadline)
-            self._end("has lost messages")
+            try:
+                self._take_last_ack(deadline)
+            finally:
+                self._end("has lost messages")
             raise BatchGap(
                 f"messages {lost.start} to {lost.stop - 1} of the batch were lost on their way: they and those after "
                 f"them are not stored. {self._standing(lost.start - 1)}",
@@ -376,9 +378,11 @@ class FastBatch(Generic[V]):
         if number and self._gap == "ok":
             self.errors[number] = error  # the batch continues without this message
             return
-        if number and self._started:
-            self._take_last_ack(deadline)
-        self._end("was refused by the server")
+        try:
+            if number and self._started:
+                self._take_last_ack(deadline)
+        finally:
+            self._end("was refused by the server")
         if not self._started:
             raise error.told_as(f"{brief(error)}. Nothing of the batch is stored. {error.advice}")
         if not number:
