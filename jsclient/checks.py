@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from jsclient import errors, protocol
+from jsclient import errors, kinds, protocol
 from jsclient.message import HeadersLike
 from jsclient.protocol import subjects
 from jsclient.protocol.errors import InvalidArgument, InvalidHeader, NamingError
@@ -83,6 +83,7 @@ def positive(value: object, name: str) -> int:
     """A count of 1 or more; raises ConfigError for a smaller one or another type."""
     if isinstance(value, bool) or not hasattr(type(value), "__index__") or value < 1:  # type: ignore[operator]
         raise errors.ConfigError(f"{name} must be a positive int, got {value!r:.60}")
+    kinds.check(int, **{name: value})
     return value  # type: ignore[return-value]
 
 

@@ -22,7 +22,7 @@ class Kind(NamedTuple):
     fits: Callable[[Any], bool]
 
 
-def _is_int(value: Any) -> bool:
+def is_int(value: Any) -> bool:
     """True for an integer of at most 64 bits, signed or unsigned, because servers cannot read a larger one."""
     return hasattr(type(value), "__index__") and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
@@ -77,7 +77,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is None:
         return value is None
     if kind is int:
-        return _is_int(value)
+        return is_int(value)
     if kind is float:
         return _is_number(value)
     return kind.fits(value) if isinstance(kind, Kind) else isinstance(value, kind)
@@ -93,7 +93,7 @@ def _word(kind: Any) -> str:
 
 
 def _got(value: Any) -> str:
-    large = isinstance(value, int) and not isinstance(value, bool) and not _is_int(value)
+    large = isinstance(value, int) and not isinstance(value, bool) and not is_int(value)
     return "an int of more than 64 bits" if large else type(value).__name__
 
 
@@ -109,7 +109,24 @@ def many(*kinds: Any) -> Kind:
     )
 
 
+def pair(first: Any, *second: Any) -> Kind:
+    """A list or tuple of two values: one of the first type, and one of the others."""
+    return Kind(
+        f"a pair of {_word(first)} and {_words(second)}",
+        lambda value: (
+            isinstance(value, (list, tuple))
+            and len(value) == 2
+            and _fits(value[0], first)
+            and any(_fits(value[1], kind) for kind in second)
+        ),
+    )
+
+
 TEXTS: Final = many(str)
+FIELDS: Final = Kind(
+    "a mapping of a str to any value",
+    lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+)
 TEXT_MAP: Final = Kind(
     "a mapping of a str to a str",
     lambda value: (

@@ -53,10 +53,11 @@ def restore_stream(
     the server has 30 s for each chunk and 10 minutes for its last answer. UnknownOutcome means that an answer did not
     come in time: the stream may be incomplete. `progress(bytes sent, bytes of the backup)` is called per chunk.
     """
+    kinds.check(JetStream, js=js)
     kinds.check(str, None, name=name, storage=storage)
     kinds.check(kinds.TEXTS, None, subjects=subjects)
     kinds.check(int, None, replicas=replicas)
-    kinds.check(dict, None, placement=placement)
+    kinds.check(kinds.FIELDS, None, placement=placement)
     handlers.check(progress, "progress")
     deadline = Deadline(None) if timeout is DEFAULT else Deadline.of(timeout, None)
     backup = files.load(folder)

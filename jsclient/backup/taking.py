@@ -57,12 +57,14 @@ def backup_stream(
     nothing that looks like a backup. `timeout` bounds the whole call. By default it continues as long as chunks come.
     Memory streams need server 2.15.
     """
+    kinds.check(JetStream, js=js)
     kinds.check(bool, consumers=consumers, check=check)
     kinds.check(float, dt.timedelta, stall=stall)
     handlers.check(progress, "progress")
-    path = files.prepare(folder)
+    names.check_stream(stream)
     stall = plain(stall)
     timeout = whole(timeout)
+    path = files.prepare(folder)
     deadline = timeout if isinstance(timeout, Deadline) else Deadline(None)
     before = js.stream(stream, fetch_info=False).info(timeout=timeout)
     positions = sources.positions(js, before, timeout)

@@ -22,6 +22,14 @@ PRIORITY_GROUP: Final = "PCG"
 
 _NOT_IN_NAMES: Final = set(". *>/\\\t\r\n\0")
 
+_CURRENT: Final = kinds.Kind(
+    "a mapping of members to their partitions",
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(member, str) and isinstance(numbers, Iterable) for member, numbers in value.items())
+    ),
+)
+
 
 def check_name(name: str, what: str) -> str:
     """A group or member: part of a key, of a stream's name and of a subject."""
@@ -268,7 +276,7 @@ def balanced(current: Mapping[str, Iterable[int]], members: Iterable[str], parti
 
     Members beyond the number of partitions get none and are left out. Without members: {}.
     """
-    kinds.check(Mapping, current=current)
+    kinds.check(_CURRENT, current=current)
     kinds.check(Iterable, members=members)
     kinds.check(int, partitions=partitions)
     names = sorted(set(members), key=lambda name: (name not in current, name))[:partitions]

@@ -271,7 +271,7 @@ def create_elastic(
             TimeoutError, unless its description names what it returns.
     """
     kinds.check(JetStream, js=js)
-    kinds.check(int, partitions=partitions)
+    kinds.check(int, partitions=partitions, max_msgs=max_msgs, max_bytes=max_bytes)
     kinds.check(Iterable, filters=filters)
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=True)

@@ -161,7 +161,7 @@ class Consumer(Generic[M]):
         """
         check_number(max_messages)
         values = self._checked_values()
-        if max_bytes.__class__ is not int or no_wait_then is not None or cancel is not None:
+        if max_bytes.__class__ is not int or max_bytes >= 2**64 or no_wait_then is not None or cancel is not None:
             kinds.check(int, max_bytes=max_bytes)
             kinds.check(float, dt.timedelta, None, no_wait_then=no_wait_then)
             kinds.check(Cancel, None, cancel=cancel)

@@ -316,6 +316,7 @@ class JetStream(Publishing[V]):
         timeout: Timeout = DEFAULT,
     ) -> StreamInfo:
         """The request behind create and update; returns the server's info."""
+        kinds.check(bool, drop_unknown=drop_unknown, pedantic=pedantic)
         timeout = Deadline.of(timeout, self.api.timeout)
         config.check()
         if drop_unknown:

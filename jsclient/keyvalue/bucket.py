@@ -150,6 +150,7 @@ class KeyValue(Generic[V]):
         """One revision of a key. Raises KeyNotFound if it is gone, never was, or belongs to another key."""
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
             raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
+        kinds.check(int, revision=revision)
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         entry = reading.revision_of(self._access, key, revision, self._reads_direct(direct), deadline)
         return reading.value_of(self._access, entry)
@@ -295,6 +296,7 @@ class KeyValue(Generic[V]):
         stored, data = self._access.stored_key(key), self._access.stored_value(value)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
             raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}: `put` stores without one")
+        kinds.check(int, revision=revision)
         deadline, own = self._deadline(timeout), next_nuid()
         try:
             return conditional.store(self._access, stored, data, revision, _options(ttl, headers), own, deadline)

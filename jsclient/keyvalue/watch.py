@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
-from jsclient import handlers
+from jsclient import handlers, kinds
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
@@ -63,6 +63,7 @@ class WatchOptions:
         start = self.resume_from_revision
         if start is not None and (isinstance(start, bool) or not isinstance(start, int) or start < 1):
             raise ConfigError(f"resume_from_revision must be a revision of 1 or more, got {start!r}")
+        kinds.check(int, None, resume_from_revision=start)
 
     def start(self) -> dict[str, Any]:
         """The start position of the watcher's ordered consumer."""

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from jsclient import kinds
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, DigestMismatch, MessageNotFound, StreamNotFound
 from jsclient.jetstream.api.headers import MSG_SIZE
@@ -30,6 +31,7 @@ def check_range(start: Any, length: Any) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ConfigError(f"{name} must be an int of 0 or more bytes, got {value!r}")
+        kinds.check(int, **{name: value})
 
 
 class Parts:

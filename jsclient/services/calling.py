@@ -35,6 +35,8 @@ def call(
     seconds, for the whole call. `cancel` is a token that ends the wait.
     """
     kinds.check(Connection, nc=nc)
+    if codec is not codecs.JSON:
+        codecs.check(codec)
     codecs.decoder(codec, decode)  # a wrong type raises before anything is sent
     payload = codecs.payload_of(codec, value)
     reply = check_response(nc.request(subject, payload, headers=headers, timeout=timeout, cancel=cancel))

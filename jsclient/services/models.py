@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jsclient import checks
+from jsclient import checks, kinds
 from jsclient.errors import InvalidName
 
 API_PREFIX: Final = "$SRV"
@@ -119,6 +119,7 @@ def control_subject(verb: str, name: str = "", id: str = "") -> str:
 
     `name` selects one service, and `id` one instance of it. By default the subject reaches all services.
     """
+    kinds.check(str, name=name, id=id)
     if verb not in VERBS:
         raise InvalidName(f"unknown verb {verb!r}: services answer to {', '.join(VERBS)}")
     if id and not name:

@@ -50,7 +50,7 @@ def _delays(value: Sequence[float | dt.timedelta] | None) -> tuple[float, ...] |
 
 
 def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] | None:
-    kinds.check(list, tuple, None, batch=value)
+    kinds.check(kinds.pair(int, float, dt.timedelta), None, batch=value)
     return None if value is None else (value[0], plain(value[1]))
 
 

@@ -18,14 +18,15 @@ import pytest
 from tests.annotations import accepts, hints_of
 
 import jsclient
-from jsclient import ConnectOptions, arrow, backup, errors, keyvalue, objectstore
+from jsclient import ConnectOptions, arrow, backup, errors, groups, keyvalue, objectstore, services
 from jsclient.groups import GroupPool, PartitionedGroup
+from jsclient.jetstream import PullOptions, StreamSource
 from jsclient.objectstore import ObjectStoreConfig
 from jsclient.options import ReconnectPolicy, TLSOptions
 from jsclient.services import ServiceConfig, add_service
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer
-from jsclient.workers import DeadLetters, WorkerPool
+from jsclient.workers import DeadLetters, PoolOptions, WorkerPool
 from tools.docs import api
 
 
@@ -50,6 +51,8 @@ class Rig:
         self.group = PartitionedGroup(self.js, "S", "g", elastic=True)
         self.letters = DeadLetters(self.js)
         self.system = SystemClient(nc)
+        self.bucket = keyvalue.key_value(self.js, "b", fetch_info=False)
+        self.store = objectstore.ObjectStore(self.js, "b")
 
 
 def read_table(rig: Rig, **given: Any) -> Any:
@@ -276,6 +279,36 @@ def test_attrs_classes_of_options_have_no_other_fields() -> None:
     assert accepts(hints_of(ConnectOptions)["servers"])(("a",))
 
 
+class Index:
+    """An integer of another class than int, as numpy has them."""
+
+    def __index__(self) -> int:
+        return 1
+
+
+LARGE: dict[str, Feed] = {
+    "max_messages of subscribe": lambda rig: rig.nc.subscribe("a", max_messages=2**64),
+    "pending_messages of subscribe": lambda rig: rig.nc.subscribe("a", pending_messages=2**64),
+    "pending_bytes of subscribe": lambda rig: rig.nc.subscribe("a", pending_bytes=2**64),
+    "max_messages of request_many": lambda rig: rig.nc.request_many("a", max_messages=2**64),
+    "seq of get_msg": lambda rig: rig.stream.get_msg(2**64),
+    "seq of get_data": lambda rig: rig.stream.get_data(2**64),
+    "seq of get_batch": lambda rig: rig.stream.get_batch(1, seq=2**64),
+    "batch of get_batch": lambda rig: rig.stream.get_batch(2**64),
+    "seq of delete_msg": lambda rig: rig.stream.delete_msg(2**64),
+    "seq of purge": lambda rig: rig.stream.purge(seq=2**64),
+    "keep of purge": lambda rig: rig.stream.purge(keep=2**64),
+    "max_bytes of fetch": lambda rig: rig.consumer.fetch(1, max_bytes=2**64),
+    "max_bytes of fetch_bytes": lambda rig: rig.consumer.fetch_bytes(2**64),
+    "max_messages of ordered.fetch": lambda rig: rig.ordered.fetch(2**64),
+    "max_messages of ordered.fetch_no_wait": lambda rig: rig.ordered.fetch_no_wait(2**64),
+    "revision of get_revision": lambda rig: rig.bucket.get_revision("a", 2**64),
+    "revision of update": lambda rig: rig.bucket.update("a", b"", 2**64),
+    "resume_from_revision of watch": lambda rig: rig.bucket.watch(resume_from_revision=2**64),
+    "start of objects.get": lambda rig: rig.store.get("a", start=2**64),
+    "length of objects.get": lambda rig: rig.store.get("a", length=2**64),
+}
+
 ARGUMENTS: dict[str, Feed] = {
     "seq of get_msg": lambda rig: rig.stream.get_msg("1"),
     "keep of purge": lambda rig: rig.stream.purge(keep="1"),
@@ -317,7 +350,32 @@ ARGUMENTS: dict[str, Feed] = {
     "subjects of restore_stream": lambda rig: backup.restore_stream(rig.js, "/nonexistent", subjects="a"),  # type: ignore[arg-type]
     "stall of backup_stream": lambda rig: backup.backup_stream(rig.js, "S", "/nonexistent", stall="1"),  # type: ignore[arg-type]
     "max_msgs above 2**64": lambda rig: rig.js.create_stream(name="X", subjects=["x"], max_msgs=2**70),
+    "max_msgs that JSON cannot encode": lambda rig: rig.js.create_stream(name="X", subjects=["x"], max_msgs=Index()),
+    "extra of a config": lambda rig: rig.js.create_stream(name="X", subjects=["x"], extra={1: 2}),
+    "extra of a source": lambda rig: rig.js.create_stream(name="X", sources=[StreamSource(name="S", extra="a")]),  # type: ignore[arg-type]
+    "pedantic of create_stream": lambda rig: rig.js.create_stream(name="X", subjects=["x"], pedantic=0),
+    "pedantic of update_stream": lambda rig: rig.js.update_stream(name="X", subjects=["x"], pedantic="yes"),
+    "drop_unknown of update_stream": lambda rig: rig.js.update_stream(name="X", subjects=["x"], drop_unknown=None),
+    "drop_unknown of create_or_update_stream": lambda rig: rig.js.create_or_update_stream(
+        name="X", subjects=["x"], drop_unknown="yes"
+    ),
+    "js of backup_stream": lambda rig: backup.backup_stream(rig.nc, "S", "/nonexistent"),
+    "stream of backup_stream": lambda rig: backup.backup_stream(rig.js, "a b", "/proc/no_such_folder"),
+    "js of restore_stream": lambda rig: backup.restore_stream(rig.nc, "/nonexistent"),
+    "placement of restore_stream": lambda rig: backup.restore_stream(rig.js, "/nonexistent", placement={1: "a"}),  # type: ignore[dict-item]
+    "max_msgs of create_elastic": lambda rig: groups.create_elastic(rig.js, "S", "e", partitions=2, max_msgs="5"),  # type: ignore[arg-type]
+    "max_bytes of create_elastic": lambda rig: groups.create_elastic(rig.js, "S", "e", partitions=2, max_bytes=None),  # type: ignore[arg-type]
+    "current of balanced": lambda rig: groups.balanced({"m": 1}, ["m"], 2),  # type: ignore[dict-item]
+    "name of control_subject": lambda rig: services.control_subject("PING", None),  # type: ignore[arg-type]
+    "id of control_subject": lambda rig: services.control_subject("PING", "s", None),  # type: ignore[arg-type]
+    "codec of a service call": lambda rig: services.call(rig.nc, "a", decode=int, codec=object()),  # type: ignore[arg-type]
+    "batch of PoolOptions": lambda rig: PoolOptions(batch=()),  # type: ignore[arg-type]
+    "batch of PoolOptions, of a str": lambda rig: PoolOptions(batch=("5", 1)),  # type: ignore[arg-type]
+    "first_messages of PullOptions": lambda rig: PullOptions(first_messages="5"),  # type: ignore[arg-type]
+    "most_messages of PullOptions": lambda rig: PullOptions(most_messages=True),
+    **{f"{name}, of more than 64 bits": call for name, call in LARGE.items()},
 }
+"""Wrong arguments of calls; the first word is the argument that the error names."""
 
 
 def nameless(name: Any) -> objectstore.ObjectInfo:

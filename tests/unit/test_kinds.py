@@ -24,6 +24,8 @@ GOOD: list[tuple[tuple[Any, ...], list[Any]]] = [
     ((Callable, None), [print, None]),
     ((Iterable,), [[], iter("a")]),
     ((kinds.many(int),), [[], [1]]),
+    ((kinds.pair(int, float, dt.timedelta),), [(1, 2), [1, 0.5], (1, dt.timedelta(1))]),
+    ((kinds.FIELDS,), [{}, {"a": object()}]),
 ]
 BAD: list[tuple[tuple[Any, ...], str, list[Any]]] = [
     ((int,), "an int", [1.0, "1", True, None]),
@@ -36,6 +38,8 @@ BAD: list[tuple[tuple[Any, ...], str, list[Any]]] = [
     ((Mapping,), "a mapping", [[]]),
     ((TLSOptions,), "a TLSOptions", [True]),
     ((kinds.many(int),), "a sequence of an int", [["1"], 1]),
+    ((kinds.pair(int, float),), "a pair of an int and a number", [(1,), (1, 2, 3), ("1", 2), (1, "2"), 1, [], {1, 2}]),
+    ((kinds.FIELDS,), "a mapping of a str to any value", [{1: "a"}, [], "a"]),
 ]
 
 

@@ -11,7 +11,7 @@ from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire, kinds
 from jsclient.jetstream.api.models_cluster import ClusterInfo, Placement
-from jsclient.kinds import TEXT_MAP, TEXTS, check, many
+from jsclient.kinds import FIELDS, TEXT_MAP, TEXTS, Kind, check, is_int, many
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -352,13 +352,17 @@ def check_choices(config: Wire, choices: dict[str, tuple[str, ...]]) -> None:
             raise ConfigError(f"{name} must be one of {', '.join(allowed)}; not {value!r}")
 
 
+_INT: Final = Kind("an int", lambda value: isinstance(value, int) and is_int(value))
+"""JSON encodes no other class than int, such as the numbers of numpy."""
+
 _KINDS: Final[dict[Any, Any]] = {
     str: str,
     str | None: str,
-    int | None: int,
+    int | None: _INT,
     bool | None: bool,
     list[str] | None: TEXTS,
     dict[str, str] | None: TEXT_MAP,
+    dict[str, Any] | None: FIELDS,
 }
 """The types of plain fields, for `check_types`. The constructors check times and durations."""
 

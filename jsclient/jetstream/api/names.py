@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jsclient import checks
+from jsclient import checks, kinds
 from jsclient.errors import ConfigError
 from jsclient.nuid import next_nuid
 
@@ -19,9 +19,10 @@ def check_name(name: str, what: str) -> str:
 
 
 def whole(number: int, what: str) -> int:
-    """A number that is an int and not a bool; raises ConfigError."""
+    """An int of at most 64 bits that is not a bool; raises ConfigError for another number."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise ConfigError(f"{what} must be an int, not {type(number).__name__}")
+    kinds.check(int, **{what: number})
     return number
 
 

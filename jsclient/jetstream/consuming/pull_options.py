@@ -255,8 +255,8 @@ class PullOptions:
     on_error: ErrorHook | None = attrs.field(default=None, validator=kinds.field(Callable, None))
     on_event: Callable[[Any], Any] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
     cancel: Cancel | None = attrs.field(default=None, validator=kinds.field(Cancel, None))
-    first_messages: int = MAX_MESSAGES
-    most_messages: int = MOST_MESSAGES
+    first_messages: int = attrs.field(default=MAX_MESSAGES, validator=kinds.field(int))
+    most_messages: int = attrs.field(default=MOST_MESSAGES, validator=kinds.field(int))
 
     def __attrs_post_init__(self) -> None:
         if self.batch_limit < 0 or self.max_bytes < 0 or (self.max_messages == 0 and not self.max_bytes):
