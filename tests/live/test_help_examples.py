@@ -82,6 +82,8 @@ def test_an_example_of_six_lines_that_runs(server: NatsServer, world: dict[str, 
 
     def end() -> None:
         wait_until(lambda: SERVE[name] in names, 20)
+        if name == "Service":
+            wait_until(lambda: names["service"].info().endpoints, 20)
         names[SERVE[name]].stop()
 
     ending = threading.Thread(target=end)

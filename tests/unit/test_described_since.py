@@ -175,9 +175,10 @@ NOT_OF_OPTIONS = {
     "jetstream/consuming/pull_inboxes.py": "asks 2.9 whether a consumer is there, because it says nothing",
     "jetstream/context.py": "the tables of capabilities.py",
     "jetstream/stream.py": "a direct get that 2.9 does not answer is repeated",
-    "keyvalue/bucket.py": "asks the leader where a server before 2.10 does not answer a direct get",
+    "keyvalue/access.py": "asks the leader where a server before 2.10 does not answer a direct get",
     "keyvalue/watch.py": "reads 2.9 in another way",
     "planning/subjects.py": "reads older servers in another way",
+    "spark/preflight_server.py": "reports a server that is too old",
 }
 ASKS = re.compile(r"at_least\(|NotSupported\(|not_supported\(|\.require\(")
 
