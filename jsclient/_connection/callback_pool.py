@@ -369,6 +369,12 @@ class Barrier:
             if not self._left:
                 self.end()
 
+    def forked(self) -> None:
+        """In a forked child it ends, and a callback that continues there forgets it."""
+        for callback in list(self._left):
+            callback.barriers.clear()
+        self.over.set()
+
     def end(self) -> None:
         for callback in list(self._left):
             _discard(callback.barriers, self)

@@ -73,7 +73,7 @@ def _after_fork_in_child() -> None:
         live.session.pings.fail(_forked_error)
         live.session.connected.set()
         for barrier in live.callback_pool.barriers:
-            barrier.over.set()
+            barrier.forked()
         live.events.forked(_forked_error())
         live.outbox.forked(_forked_error)
         kept = {"options": live.options, "number": live.number}

@@ -156,7 +156,7 @@ def test_options_that_do_not_fit_are_refused(nc: jsclient.Connection, stream: St
         JetStream(nc, codec=msgspec.json)  # type: ignore[arg-type]
     consumer: Any = durable(stream)
     for wrong in ("Order", 5):
-        with pytest.raises(errors.ConfigError, match="type must be a type|cannot decode"):
+        with pytest.raises(errors.ConfigError, match="type must be the type of the values|cannot decode"):
             consumer.typed(wrong)
     for options in ({"on_bad": "ignore"}, {"on_bad": "reject"}, {"on_bad": "skip", "dead_letter": "dead.a"}):
         with pytest.raises(errors.ConfigError, match="on_bad"):

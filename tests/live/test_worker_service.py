@@ -215,11 +215,11 @@ def test_the_worked_example_of_the_chapter(js: JetStream, server: NatsServer, tm
         pytest.skip("partitioned groups begin with nats-server 2.11")
     chapter = (Path(jsclient.__file__).parent / "workers" / "README.md").read_text(encoding="utf-8")
     (app,) = re.findall(r"^```python\n(# app\.py\n.*?)^```", chapter, re.MULTILINE | re.DOTALL)
-    (shell,) = re.findall(r"^```sh\n(jsclient group .*?)^```", chapter, re.MULTILINE | re.DOTALL)
-    create, work = (shlex.split(command)[1:] for command in shell.replace("\\\n", " ").strip().splitlines())
+    (shell,) = re.findall(r"^```sh\n(jsclient stream add BOOKINGS .*?)^```", chapter, re.MULTILINE | re.DOTALL)
+    *before, work = (shlex.split(command)[1:] for command in shell.replace("\\\n", " ").strip().splitlines())
     work[work.index("--http") + 1] = "127.0.0.1:0"
-    js.create_stream(StreamConfig(name="BOOKINGS", subjects=["bookings.*.*"]))
-    assert cli(server, *create).returncode == 0
+    for command in before:
+        assert cli(server, *command).returncode == 0
     published: dict[str, list[str]] = {}
 
     def order(numbers: range) -> None:

@@ -68,6 +68,14 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+def rewrite(program: Path, text: str) -> None:
+    """Put another program in its place: a file that is being started cannot be written."""
+    new = program.with_name("new")
+    new.write_text(text)
+    new.chmod(0o755)
+    new.replace(program)
+
+
 def supervised(supervisor: Supervisor, drive: Callable[[], None]) -> int:
     """Run it until `drive`, which is called in a thread of its own as soon as it works, has ended."""
 
@@ -137,7 +145,7 @@ def test_a_reload_ends_with_the_first_new_process_that_reports_and_dies(
 
     def drive() -> None:
         first = [child.process.pid for child in supervisor.children]
-        program.write_text(dies(begun=tmp_path / "begun", gate=program, figures={"running": False}))
+        rewrite(program, dies(begun=tmp_path / "begun", gate=program, figures={"running": False}))
         os.kill(os.getpid(), signal.SIGHUP)
         wait_until(lambda: "the old ones go on" in caplog.text)
         assert [child.process.pid for child in supervisor.children] == first
@@ -158,11 +166,11 @@ def test_an_old_process_that_fails_while_it_starts_does_not_end_a_reload(
 
     def drive() -> None:
         first = [child.process.pid for child in supervisor.children]
-        program.write_text(dies(begun, fail, {}))
+        rewrite(program, dies(begun, fail, {}))
         os.kill(first[0], signal.SIGKILL)
         wait_until(begun.exists)
         starting = supervisor.children[-1]
-        program.write_text(slow)
+        rewrite(program, slow)
         os.kill(os.getpid(), signal.SIGHUP)
         wait_until(lambda: len(supervisor.children) == 3)
         fail.touch()
@@ -188,7 +196,7 @@ time.sleep(60)
 
 def test_a_process_that_tells_nothing_any_more_does_not_keep_its_parent_busy(program: Path) -> None:
     """It has closed its end of the pipe, and lives on: it is not healthy for long, and costs the parent nothing."""
-    program.write_text(CLOSES.format(python=sys.executable))
+    rewrite(program, CLOSES.format(python=sys.executable))
     supervisor = Supervisor([str(program)], 1, 5.0)
     turns = mock.Mock(wraps=supervisor._listen)
 
@@ -291,12 +299,12 @@ def test_a_process_that_has_reached_its_limit_is_replaced_without_a_pause(
 
     def drive() -> None:
         (first,) = supervisor.children
-        program.write_text(good.replace("while True:", "if True:").replace("time.sleep(0.05)", "sys.exit(75)"))
+        rewrite(program, good.replace("while True:", "if True:").replace("time.sleep(0.05)", "sys.exit(75)"))
         os.kill(first.process.pid, signal.SIGKILL)
         wait_until(lambda: caplog.text.count("has reached its limit") > 3, 20)
         assert supervisor._slots[0].failures == 0
         assert supervisor.restarts == 1, "only the one that was killed"
-        program.write_text(good)
+        rewrite(program, good)
         wait_until(lambda: supervisor.healthy, 20)
 
     with caplog.at_level(logging.INFO, "jsclient.workers"):
@@ -306,7 +314,7 @@ def test_a_process_that_has_reached_its_limit_is_replaced_without_a_pause(
 @pytest.mark.parametrize("status", [2, 3])
 def test_a_process_that_cannot_work_ends_the_service(program: Path, status: int) -> None:
     """Wrong usage, or a stream that does not exist: another start would fail, too."""
-    program.write_text(f"#!/bin/sh\nexit {status}\n")
+    rewrite(program, f"#!/bin/sh\nexit {status}\n")
     late = threading.Timer(20, os.kill, (os.getpid(), signal.SIGTERM))
     late.start()
     try:
