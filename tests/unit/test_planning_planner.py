@@ -31,6 +31,11 @@ def test_cut_covers_the_span_without_holes(start: int, span: int, parts: int) ->
         assert max(sizes) - min(sizes) <= 1
 
 
+def test_no_range_is_empty() -> None:
+    assert cut(5, 8, 10) == [(5, 6), (6, 7), (7, 8)]
+    assert cut(5, 5, 10) == []
+
+
 @pytest.mark.parametrize(("span", "expected"), [(0, 0), (1, 1), (100_000, 2), (250_000, 3), (10**9, 200)])
 def test_number_of_partitions(span: int, expected: int) -> None:
     assert Limits(100_000, 2, 200).count(Load(span, span, 0)) == expected
