@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.stream_m import durable, inner, publish
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.pull_options import MAX_BYTES
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -24,21 +24,6 @@ def js(server: NatsServer) -> Iterator[JetStream]:
         yield js
         if "M" in js.stream_names():
             js.delete_stream("M")
-
-
-def publish(js: JetStream, count: int, size: int = 10) -> None:
-    for number in range(1, count + 1):
-        js.nc.publish("m.a", (b"%d " % number).ljust(size, b"."))
-    js.nc.flush()
-
-
-def durable(js: JetStream, **config: Any) -> Consumer:
-    return js.create_consumer("M", ConsumerConfig(durable_name="C", **config))
-
-
-def inner(messages: Iterable[Any]) -> Any:
-    """The iterator that a loop over the messages uses."""
-    return iter(messages)
 
 
 def test_bytes_and_messages_hold_together(js: JetStream) -> None:
