@@ -20,11 +20,10 @@ from jsclient.keyvalue.keys import (
     STREAM_PREFIX,
     SUBJECT_ROOT,
     check_filter,
+    check_key,
     key_limit,
     origin_of,
-    refuse_key,
     stream_name,
-    valid_key,
 )
 from jsclient.keyvalue.watch import KeyWatcher, WatchOptions
 from jsclient.message import Payload
@@ -84,13 +83,7 @@ class Access:
 
     def stored_key(self, key: str) -> str:
         """The key as the bucket has it. Raises InvalidName, EncodeFailed."""
-        stored = key if self.coding is None else self.coding.key(key)
-        try:
-            if not valid_key(stored) or len(stored) > self.limit:
-                raise refuse_key(stored, self.limit)
-        except TypeError:
-            raise refuse_key(stored, self.limit) from None
-        return stored
+        return check_key(key if self.coding is None else self.coding.key(key), self.limit)
 
     def stored_value(self, value: Any) -> Any:
         """The value as the bucket has it. Raises EncodeFailed."""

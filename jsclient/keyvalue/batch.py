@@ -27,6 +27,7 @@ from jsclient.keyvalue import conditional, missing
 from jsclient.keyvalue import headers as entry_headers
 from jsclient.keyvalue.access import Access
 from jsclient.keyvalue.entry import OPERATION_HEADER, PURGE_HEADERS, Operation, operation_of
+from jsclient.keyvalue.keys import check_revision
 from jsclient.message import HeadersLike, Payload
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ class KeyValueBatch(Generic[V]):
     ) -> None:
         """Store a value if the key is still at `revision`. Otherwise `commit` raises RevisionMismatch.
         `ttl`, `headers`: see KeyValue.update."""
-        if revision is None:
-            raise ConfigError("update needs the revision of the key: `put` stores without one")
+        check_revision(revision)
         self._add(key, self._access.stored_value(value), entry_headers.to_store(headers), revision, ttl)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
@@ -155,8 +155,8 @@ class KeyValueBatch(Generic[V]):
     ) -> Change:
         self._check_open()
         stored = self._access.stored_key(key)
-        if revision is not None and (isinstance(revision, bool) or not isinstance(revision, int) or revision < 0):
-            raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}")
+        if revision is not None:
+            check_revision(revision)
         if stored in self._keys:
             raise ConfigError(f"the batch already changes the key {key!r}: give each key once")
         if len(self._changes) >= MAX_MESSAGES:

@@ -29,6 +29,7 @@ from jsclient.keyvalue.entry import (
     V,
 )
 from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
+from jsclient.keyvalue.keys import check_revision
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.message import HeadersLike, Payload
 from jsclient.nuid import next_nuid
@@ -148,9 +149,7 @@ class KeyValue(Generic[V]):
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry[V]:
         """One revision of a key. Raises KeyNotFound if it is gone, never was, or belongs to another key."""
-        if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
-            raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
-        kinds.check(int, revision=revision)
+        check_revision(revision, 1)
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         entry = reading.revision_of(self._access, key, revision, self._reads_direct(direct), deadline)
         return reading.value_of(self._access, entry)
@@ -294,9 +293,7 @@ class KeyValue(Generic[V]):
         stored with the value, in place of the headers of the earlier revision.
         """
         stored, data = self._access.stored_key(key), self._access.stored_value(value)
-        if isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
-            raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}: `put` stores without one")
-        kinds.check(int, revision=revision)
+        check_revision(revision)
         deadline, own = self._deadline(timeout), next_nuid()
         try:
             return conditional.store(self._access, stored, data, revision, _options(ttl, headers), own, deadline)
@@ -338,6 +335,7 @@ class KeyValue(Generic[V]):
         deadline, own = self._deadline(timeout), next_nuid()
         options: dict[str, Any] = {}
         if revision is not None:
+            check_revision(revision)
             options["expected_last_subject_seq"] = revision
         if ttl is not None:
             options["ttl"] = ttl

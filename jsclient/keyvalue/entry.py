@@ -15,13 +15,14 @@ from jsclient import codecs
 from jsclient.durations import to_seconds
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import stored_messages
-from jsclient.jetstream.api.model_base import parse_time
+from jsclient.jetstream.api.model_base import format_time, parse_time
 from jsclient.keyvalue import headers
 from jsclient.protocol import Headers, MalformedHeaders
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from jsclient.jetstream import RawStreamMsg
     from jsclient.protocol import Msg
 
     V = TypeVar("V", default=bytes)
@@ -169,6 +170,13 @@ def operation_of(stored: Any) -> Operation:
         return Operation.PUT
     word = stored.get(OPERATION_HEADER) or stored.get(names.MARKER_REASON) or ""
     return _OPERATIONS.get(word, Operation.PUT)
+
+
+def entry_of(bucket: str, key: str, message: RawStreamMsg) -> KeyValueEntry[Any]:
+    """The entry in a message that was read from the stream."""
+    stamp = b"" if message.time is None else format_time(message.time).encode()
+    operation = operation_of(names.readable(message))
+    return KeyValueEntry(bucket, key, message.data, message.seq, operation, 0, stamp, message.raw_headers)
 
 
 def operation_of_block(block: bytes | None) -> Operation:

@@ -67,6 +67,12 @@ def check_key(key: Any, limit: int = MAX_LINE) -> str:
     raise refuse_key(key, limit)
 
 
+def check_revision(revision: Any, least: int = 0, name: str = "revision") -> None:
+    """Raises ConfigError unless it is a number that a revision can have."""
+    if isinstance(revision, bool) or not isinstance(revision, int) or not least <= revision < 2**64:
+        raise ConfigError(f"{name} must be an int of {least} or more, and at most 64 bits, got {revision!r:.80}")
+
+
 def check_filter(pattern: Any, limit: int = MAX_LINE) -> str:
     """A key or a pattern of keys: `*` as a whole token, `>` as the last one. Raises InvalidName."""
     if not isinstance(pattern, str):

@@ -8,11 +8,9 @@ from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, JetStreamUnavailable, NotSupported, RequestTimeout
 from jsclient.jetstream.api.batch_get import MAX_SUBJECTS, get_last_together
 from jsclient.jetstream.api.capabilities import OPERATIONS
-from jsclient.jetstream.api.headers import readable
-from jsclient.jetstream.api.model_base import format_time
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.access import Access
-from jsclient.keyvalue.entry import KeyValueEntry, operation_of
+from jsclient.keyvalue.entry import KeyValueEntry, entry_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import RawStreamMsg
@@ -60,10 +58,5 @@ def _messages(access: Access, subjects: list[str], deadline: Deadline) -> list[R
 
 
 def _entry(access: Access, subject: str, message: RawStreamMsg) -> KeyValueEntry[Any] | None:
-    stamp = b"" if message.time is None else format_time(message.time).encode()
-    operation = operation_of(readable(message))
-    key = subject[len(access.prefix) :]
-    entry: KeyValueEntry[Any] = KeyValueEntry(
-        access.bucket, key, message.data, message.seq, operation, 0, stamp, message.raw_headers
-    )
+    entry = entry_of(access.bucket, subject[len(access.prefix) :], message)
     return entry if access.coding is None else access.coding.found(entry)

@@ -15,11 +15,9 @@ from jsclient.errors import (
     RequestTimeout,
     StreamNotFound,
 )
-from jsclient.jetstream.api.headers import readable
-from jsclient.jetstream.api.model_base import format_time
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.access import Access
-from jsclient.keyvalue.entry import SEQUENCE, KeyValueEntry, direct_fields, operation_of
+from jsclient.keyvalue.entry import SEQUENCE, KeyValueEntry, direct_fields, entry_of
 
 if TYPE_CHECKING:
     from jsclient.protocol import Msg
@@ -101,16 +99,7 @@ def _from_leader(
         raise missing.not_found(access.stream_name) from error
     if message.subject != subject:
         raise not_found(access, key)
-    return KeyValueEntry(
-        access.bucket,
-        key,
-        message.data,
-        message.seq,
-        operation_of(readable(message)),
-        0,
-        b"" if message.time is None else format_time(message.time).encode(),
-        message.raw_headers,
-    )
+    return entry_of(access.bucket, key, message)
 
 
 def _refused(access: Access, key: str, reply: Msg) -> NoReturn:

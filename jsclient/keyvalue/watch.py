@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
-from jsclient import handlers, kinds
+from jsclient import handlers
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
@@ -28,6 +28,7 @@ from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.coding import Coding
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, V, operation_of_block
+from jsclient.keyvalue.keys import check_revision
 from jsclient.protocol.subjects import matches
 from jsclient.threads import Thread, start_all
 
@@ -61,9 +62,8 @@ class WatchOptions:
         if sum(given) > 1:
             raise ConfigError("include_history, updates_only and resume_from_revision exclude each other")
         start = self.resume_from_revision
-        if start is not None and (isinstance(start, bool) or not isinstance(start, int) or start < 1):
-            raise ConfigError(f"resume_from_revision must be a revision of 1 or more, got {start!r}")
-        kinds.check(int, None, resume_from_revision=start)
+        if start is not None:
+            check_revision(start, 1, "resume_from_revision")
 
     def start(self) -> dict[str, Any]:
         """The start position of the watcher's ordered consumer."""

@@ -287,6 +287,8 @@ class Index:
 
 
 LARGE: dict[str, Feed] = {
+    "revision of delete": lambda rig: rig.bucket.delete("a", revision=2**64),
+    "revision of a key in purge": lambda rig: rig.bucket.purge("a", revision=2**64),
     "max_messages of subscribe": lambda rig: rig.nc.subscribe("a", max_messages=2**64),
     "pending_messages of subscribe": lambda rig: rig.nc.subscribe("a", pending_messages=2**64),
     "pending_bytes of subscribe": lambda rig: rig.nc.subscribe("a", pending_bytes=2**64),
