@@ -2,7 +2,7 @@
 
 A task that finds no earlier attempt publishes its rows as they come. A replay first spools its rows, so it has all of
 them before it sends one. If the partition was written completely, it sends nothing. Otherwise it reads the sink back.
-The steps are in jsclient/spark/README.md, "How a replay finds its rows".
+The steps are in tools/docs/pages/spark-guarantees.md, "How a replay finds its rows".
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from jsclient.testing import NatsServer
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python spark\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = ["jsclient/spark/README.md", "tools/docs/pages/json-types.md"]
+PAGES = ["jsclient/spark/README.md", "tools/docs/pages/json-types.md", "tools/docs/pages/spark-deployment.md"]
 EXAMPLES = [
     pytest.param(code, id=f"{Path(page).stem}-{number}")
     for page in PAGES

@@ -153,7 +153,7 @@ def rows_to_prove(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_every_guarantee_of_spark_names_the_test_that_proves_it() -> None:
     """That each of them exists is looked at below."""
-    rows = list(rows_to_prove(ROOT / "jsclient" / "spark" / "README.md"))
+    rows = list(rows_to_prove(ROOT / "tools" / "docs" / "pages" / "spark-guarantees.md"))
     assert len(rows) > 20
     assert [number for number, cell in rows if not all(map(TEST.match, re.findall(r"`([^`]+)`", cell) or [""]))] == []
 

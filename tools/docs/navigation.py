@@ -85,8 +85,9 @@ SECTIONS: list[Entry] = [
                 [
                     page("arrow", "Arrow tables, for pandas, polars and DuckDB."),
                     page("spark", "The data source for Spark: reading, writing, all options."),
+                    page("spark-guarantees", "Spark: the conditions of each guarantee, and the test that proves it."),
+                    page("spark-deployment", "Spark on a cluster: check it, install, permissions, sizing."),
                     page("json-types", "JSON in Spark: the limits of each type, next to from_json."),
-                    page("dataframe-once", "Write a DataFrame so that a second run stores nothing twice."),
                 ],
             ),
             (
@@ -96,6 +97,7 @@ SECTIONS: list[Entry] = [
                 [
                     page("patterns", "Work queue, outbox, exactly once, schedules, large files."),
                     page("recipes", "Flask, Django, FastAPI, notebooks, Celery, gunicorn."),
+                    page("dataframe-once", "Write a DataFrame so that a second run stores nothing twice."),
                     page("testing", "Test your program with a real server and a broken network."),
                 ],
             ),
