@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import random
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from jsclient import errors, nuid, waiting
+from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.groups import config
-from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
+from jsclient.groups.group import PartitionedGroup
 from jsclient.groups.left_behind import LeftBehind
+from jsclient.groups.member_state import MemberState, log
 from jsclient.groups.membership import Membership
 from jsclient.groups.options import MemberOptions
-from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
 from jsclient.jetstream import Consumer, ConsumerConfig
-from jsclient.jetstream.consuming.typed import values_in
 from jsclient.threads import Thread, start_all
-from jsclient.waiting import Gate
 from jsclient.workers import stats
-from jsclient.workers.host import Core
 from jsclient.workers.options import PoolOptions
 from jsclient.workers.order import Item
 from jsclient.workers.parts import StopReport, Worker
 from jsclient.workers.progress import PART, Held, Progress
-from jsclient.workers.settle import BY_HANDLER, Settler
-
-if TYPE_CHECKING:
-    from jsclient.jetstream.consuming.typed import Values
-
-log: logging.Logger = logging.getLogger("jsclient.groups")
+from jsclient.workers.settle import BY_HANDLER
 
 RETRY: Final = (0.05, 0.15)
 """Seconds between two tries to get partitions that another member still works on."""
@@ -48,7 +37,7 @@ LEAVE_PART: Final = 0.2
 """Seconds, and part, of the time for a stop that are left for leaving when handlers do not end."""
 
 
-class Member(Core):
+class Member(MemberState):
     """One member of a group. Programs see the GroupPool."""
 
     stopping: bool  # again, because pyright infers a type here, too
@@ -57,25 +46,9 @@ class Member(Core):
     def __init__(
         self, group: PartitionedGroup[Any], handler: Callable[[Any], Any], terms: MemberOptions, options: PoolOptions
     ) -> None:
-        values = values_in(group)
-        super().__init__(group.js.nc, options, values, handler, f"the pool of {group}", log)
-        self.group: PartitionedGroup[Any] = group
-        self.values: Values[Any] | None = values
-        self.terms: MemberOptions = terms
-        require(group.js)
-        self._config = group.config()
-        self.automatic: bool = terms.member is None
-        if self.automatic and not group.elastic:
-            raise errors.ConfigError("members of a static group are fixed: give member=")
-        self.instance: str = nuid.next_nuid()
-        self.member: str = self.terms.member or f"member-{self.instance[-8:]}"
-        self.records: Records = Records.of(group, _replicas(group))
-        self.ready: threading.Condition = waiting.new_condition()  # noqa: TID251
-        self.done: OrderedDict[tuple[int, int], None] = OrderedDict()
-        self.settler: Settler = Settler(self, ())
+        super().__init__(group, handler, terms, options)
         self.state: str = "starting"
         self._term: Term | None = None
-        self._wake = Gate()
         self._cut_off = False
         intervals = [self.terms.ack_wait / PART]
         self._progress = Progress(
@@ -132,13 +105,13 @@ class Member(Core):
 
     def _turn(self) -> None:
         term = self._term
-        self._config = self._membership.config()
-        wanted = self._config.filters_of(self.member)
+        self.group_config = self._membership.config()
+        wanted = self.group_config.filters_of(self.member)
         if term is not None and (term.over or sorted(wanted) != sorted(term.consumer_filters)):
             self._hand_over(term)
             return
         if self.automatic:
-            self._left_behind.look(self._config.revision, blocked=self.state == "joining")
+            self._left_behind.look(self.group_config.revision, blocked=self.state == "joining")
         if term is None:
             self._join(wanted)
             return
@@ -156,7 +129,7 @@ class Member(Core):
             self._say("waiting")
             self._pause(TROUBLE)
             return
-        partitions = self._config.partitions_of(self.member)
+        partitions = self.group_config.partitions_of(self.member)
         try:
             consumer = self._create(wanted)
             if consumer is None:
@@ -271,14 +244,8 @@ class Member(Core):
         self._membership.stop()
 
     def _pause(self, seconds: float) -> None:
-        self._wake.wait(seconds)
-        self._wake.clear()
-
-    def wake(self) -> None:
-        """Something has changed: the control thread looks, and so do the workers."""
-        self._wake.set()
-        with self.ready:
-            self.ready.notify_all()
+        self.woken.wait(seconds)
+        self.woken.clear()
 
     def _say(self, state: str) -> None:
         if state != self.state:
@@ -304,7 +271,7 @@ class Member(Core):
                     return None
                 if term is None or self.stopping or not term.usable:
                     if term is not None and not term.usable and term.order.backlog:
-                        self._wake.set()
+                        self.woken.set()
                     self.ready.wait(0.5)
                     continue
                 item = term.order.next(now)
@@ -341,7 +308,7 @@ class Member(Core):
                 term.order.failed(item, time.monotonic() + delay)
             self.ready.notify()
         if term.handing_over:
-            self._wake.set()
+            self.woken.set()
 
     def _flush(self) -> None:
         """The ack is with the server before the next message is started."""
@@ -380,7 +347,7 @@ class Member(Core):
 
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
         self.stopping = True
-        self._wake.set()
+        self.woken.set()
         if not wait or self.runs_here():
             return None
         self.engine.check_process()
@@ -392,7 +359,7 @@ class Member(Core):
         running = self.in_hand()
         if not finished:
             self._cut_off = True
-            self._wake.set()
+            self.woken.set()
             finished = self.ended.wait(deadline.remaining()) and not running
         return self.report(finished, running, 0)
 
@@ -408,7 +375,7 @@ class Member(Core):
         term = self._term
         if term is not None:
             term.messages_do("end", reason)
-        self._wake.set()
+        self.woken.set()
 
     def hand_back(self) -> list[bytes]:
         term = self._term
@@ -416,11 +383,3 @@ class Member(Core):
 
     def __repr__(self) -> str:
         return f"<GroupPool {self.member} of {self.group.name} {self.state} partitions={self.partitions}>"
-
-
-def _replicas(group: PartitionedGroup[Any]) -> int:
-    try:
-        info = group.js.stream(group.work_stream).cached_info
-    except errors.StreamNotFound as error:
-        raise GroupNotFound(f"the stream of group {group.name!r} is gone") from error
-    return 1 if info is None else info.config.num_replicas or 1

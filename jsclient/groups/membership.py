@@ -20,7 +20,7 @@ from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
     from jsclient.coordination import Lease
-    from jsclient.groups.member import Member
+    from jsclient.groups.member_state import MemberState
 
 log: logging.Logger = logging.getLogger("jsclient.groups")
 
@@ -35,9 +35,9 @@ MOST_SETTLES: Final = 3
 class Membership:
     """A pool's knowledge of its group. `config` belongs to the control thread. The rest runs on separate threads."""
 
-    def __init__(self, pool: Member) -> None:
+    def __init__(self, pool: MemberState) -> None:
         self._pool = pool
-        self._config = pool._config
+        self._config = pool.group_config
         self._over = Gate()
         self._lease: Lease | None = None
         self._election: coordination.Election | None = None

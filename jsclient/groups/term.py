@@ -25,7 +25,7 @@ from jsclient.workers.parts import PoolMessages
 from jsclient.workers.progress import PART, Held
 
 if TYPE_CHECKING:
-    from jsclient.groups.member import Member
+    from jsclient.groups.member_state import MemberState
     from jsclient.jetstream import Consumer, ConsumerInfo
 
 log: logging.Logger = logging.getLogger("jsclient.groups")
@@ -43,7 +43,7 @@ ACKS_TIMEOUT: Final = 2.0
 class Term:
     """A member's work with one consumer. The order is guarded by `pool.ready`. `look` is the control thread's."""
 
-    def __init__(self, pool: Member, consumer: Consumer, partitions: list[int], epoch: int) -> None:
+    def __init__(self, pool: MemberState, consumer: Consumer, partitions: list[int], epoch: int) -> None:
         info = consumer.cached_info
         assert info is not None
         self.pool = pool
