@@ -16,7 +16,6 @@ for found in services.info(nc):                            # which instances are
 from __future__ import annotations
 
 from jsclient.services.calling import call
-from jsclient.services.config import ServiceConfig
 from jsclient.services.discovery import info, ping, stats
 from jsclient.services.endpoint import Endpoint, EndpointDict
 from jsclient.services.models import (
@@ -29,7 +28,7 @@ from jsclient.services.models import (
     control_subject,
 )
 from jsclient.services.request import Request, TypedRequest, check_response
-from jsclient.services.service import Group, Service, add_service
+from jsclient.services.service import Group, Service, ServiceConfig, add_service
 
 __all__ = [
     "DEFAULT_QUEUE_GROUP",

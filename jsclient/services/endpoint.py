@@ -32,14 +32,16 @@ from jsclient.subscription import core_of
 from jsclient.threads import Thread, start_all
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.protocol import Msg
-    from jsclient.services.service import Service
     from jsclient.subscription import Subscription
 
 
 log: logging.Logger = logging.getLogger("jsclient.services")
 
 Handler = Callable[[Request], object]
+StatsHandler = Callable[["Endpoint"], Any]
+ErrorHandler = Callable[["Endpoint", BaseException], object]
 
 
 class EndpointDict(TypedDict, total=False):
@@ -83,20 +85,27 @@ class Endpoint(Drainable):
 
     def __init__(
         self,
-        service: Service,
+        nc: Connection,
         name: str,
         subject: str,
         queue_group: str,
         handler: Handler,
         metadata: Mapping[str, str] | None,
+        *,
+        service: str,
+        stats_handler: StatsHandler | None,
+        on_error: ErrorHandler | None,
     ) -> None:
         self.name = name
         self.subject = subject
         self.queue_group = queue_group
         self.metadata: dict[str, str] = dict(metadata or {})
-        self.handler: Callable[..., Any] = handling(service.nc.options.instrumentation, handler)
+        self.handler: Callable[..., Any] = handling(nc.options.instrumentation, handler)
         """For layers."""
+        self._nc = nc
         self._service = service
+        self._stats_handler = stats_handler
+        self._on_error = on_error
         self._lock = waiting.new_lock()
         self._requests = self._errors = self._nanoseconds = 0
         self._last_error = ""
@@ -127,11 +136,10 @@ class Endpoint(Drainable):
 
     def _own_data(self) -> Any:
         """The data of the application. If its function fails or JSON cannot hold the result, STATS omits it."""
-        stats_handler = self._service.config.stats_handler
-        if stats_handler is None:
+        if self._stats_handler is None:
             return {}
         try:
-            data = handlers.ran(stats_handler(self))
+            data = handlers.ran(self._stats_handler(self))
             msgspec.json.encode(data)
         except (Exception, SystemExit) as error:
             self._tell(error, "the stats_handler for endpoint %s of service %s failed: %s")
@@ -145,17 +153,17 @@ class Endpoint(Drainable):
             self._last_error = ""
 
     def _start(self, workers: int, pending_messages: int, pending_bytes: int, timeout: Timeout) -> None:
-        self._subscription = self._service.nc.subscribe(
+        self._subscription = self._nc.subscribe(
             self.subject,
             queue=self.queue_group,
             pending_messages=pending_messages,
             pending_bytes=pending_bytes,
         )
-        label = f"jsclient-worker-{self._service.config.name}-{self.name}"
+        label = f"jsclient-worker-{self._service}-{self.name}"
         self._threads = [Thread(f"{label}-{number}", self._work) for number in range(workers)]
         try:
-            engine_of(self._service.nc).drainables.enter(self)
-            start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")
+            engine_of(self._nc).drainables.enter(self)
+            start_all(self._threads, f"endpoint {self.name!r} of service {self._service}")
             self._check_accepted(timeout)
         except BaseException:
             self._subscription.close()
@@ -163,10 +171,9 @@ class Endpoint(Drainable):
 
     def _check_accepted(self, timeout: Timeout) -> None:
         """Raises the error with which the server rejects the subscription. Without a link it comes later."""
-        nc = self._service.nc
         try:
-            if nc.is_connected:
-                nc.flush(timeout)
+            if self._nc.is_connected:
+                self._nc.flush(timeout)
         except (NatsConnectionError, TimedOut):
             return
         assert self._subscription is not None
@@ -189,7 +196,7 @@ class Endpoint(Drainable):
             try:
                 self._serve(message)
             except BaseException:  # no one else would answer the requests that follow
-                log.exception("endpoint %s of service %s goes on after an error", self.name, self._service.config.name)
+                log.exception("endpoint %s of service %s goes on after an error", self.name, self._service)
 
     def _refused(self, error: Exception) -> None:
         with self._lock:
@@ -201,7 +208,7 @@ class Endpoint(Drainable):
             self._tell(error, "endpoint %s of service %s ended: %s")
 
     def _serve(self, message: Msg) -> None:
-        request = Request(message, self._service.nc)
+        request = Request(message, self._nc)
         started = time.perf_counter_ns()
         raised: BaseException | None = None
         failure: str | None = None
@@ -221,7 +228,7 @@ class Endpoint(Drainable):
             return
         if not isinstance(raised, ServiceError):
             self._tell(raised, "the handler of endpoint %s of service %s failed: %s")
-        elif self._service.config.on_error is not None:  # it is an answer as others are: not for the log
+        elif self._on_error is not None:  # it is an answer as others are: not for the log
             self._tell(raised, "endpoint %s of service %s answered with an error: %s")
         raised = None  # or its traceback would keep this frame, and itself
 
@@ -244,7 +251,7 @@ class Endpoint(Drainable):
             if isinstance(error, NatsConnectionError):
                 return
         # It may be too large, or no text at all. Its caller waits, and gets as much as fits.
-        most = min(MAX_TEXT, self._service.nc.max_payload // 8)
+        most = min(MAX_TEXT, self._nc.max_payload // 8)
         try:
             request.error(shortened(code, 40) or "500", shortened(description, most) or "error")
         except Exception as error:
@@ -252,14 +259,13 @@ class Endpoint(Drainable):
 
     def _tell(self, error: BaseException, text: str) -> None:
         """To `on_error` of the service, or to the log when there is none."""
-        on_error = self._service.config.on_error
-        if on_error is None:
-            log.error(text, self.name, self._service.config.name, brief(error), exc_info=error)
+        if self._on_error is None:
+            log.error(text, self.name, self._service, brief(error), exc_info=error)
             return
         try:
-            handlers.ran(on_error(self, error))
+            handlers.ran(self._on_error(self, error))
         except BaseException:  # also SystemExit: it would end this worker
-            log.exception("on_error of service %s failed", self._service.config.name)
+            log.exception("on_error of service %s failed", self._service)
 
     def _stop(self, deadline: Deadline) -> None:
         """Stop taking requests, let the workers finish those that are queued, wait for the workers."""
@@ -279,7 +285,7 @@ class Endpoint(Drainable):
     def finish_drain(self, deadline: Deadline) -> None:
         """Wait for the last handlers. The subscription has already been drained."""
         for thread in self._threads:
-            while thread.is_alive() and not (deadline.expired() or self._service.nc.closed):
+            while thread.is_alive() and not (deadline.expired() or self._nc.closed):
                 thread.join(deadline.at_most(SLICE))
         if any(thread.is_alive() for thread in self._threads):
             raise DrainTimeout(

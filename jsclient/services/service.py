@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
+import attrs
 import msgspec
 
-from jsclient import checks, handlers, kinds, waiting
+from jsclient import checks, codecs, handlers, kinds, waiting
+from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, InvalidName, NatsConnectionError, SubscriptionClosed, TimedOut
 from jsclient.nuid import next_nuid
-from jsclient.services.config import NAME, SUBJECT, ServiceConfig, check_queue_group
-from jsclient.services.endpoint import Endpoint, EndpointDict, Handler
+from jsclient.services.endpoint import Endpoint, EndpointDict, ErrorHandler, Handler, StatsHandler
 from jsclient.services.models import (
     DEFAULT_QUEUE_GROUP,
     VERBS,
@@ -24,6 +26,7 @@ from jsclient.services.models import (
     ServiceStats,
     control_subject,
 )
+from jsclient.services.names import NAME, SUBJECT, check_queue_group
 from jsclient.services.request import TypedRequest, plain_handler, shortened, typed_handler
 from jsclient.states import LinkEvent
 
@@ -41,6 +44,54 @@ PENDING_MESSAGES: Final = 65_536
 PENDING_BYTES: Final = 64 << 20
 
 T = TypeVar("T")
+
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
+)
+
+
+@attrs.frozen(kw_only=True)
+class ServiceConfig:
+    """The configuration of a service. `queue_group` None means "q". "" means none: every instance gets every request.
+
+    `stats_handler(endpoint)` returns the value that STATS shows as `data` of an endpoint (any JSON value). If it fails,
+    STATS is sent without this data. `on_stop(service)` is called once when the service has stopped, also when the
+    connection has closed. `service.error` has the reason, unless the application has closed it.
+
+    A value of another type or out of range raises ConfigError before anything is sent.
+
+    Attributes:
+        name: Name of the service: letters, digits, `-` and `_`.
+        version: A semantic version, for example 1.0.0.
+        description: Text for people.
+        metadata: Keys and values for people and tools.
+        queue_group: None means "q"; "" means none: every instance gets every request.
+        stats_handler: `(endpoint)` -> the data that STATS shows for it.
+        on_error: `(endpoint, error)`, called in the thread of the endpoint. It gets exceptions of handlers, answers
+            that could not be sent, and errors that end an endpoint. Without it these are logged.
+        on_stop: `(service)`, called once when the service has stopped.
+        codec: The codec with which endpoints with `decode=` read requests and write answers.
+    """
+
+    name: str = attrs.field(validator=kinds.field(str))
+    version: str = attrs.field(validator=kinds.field(str))
+    description: str = attrs.field(default="", validator=kinds.field(str))
+    metadata: Mapping[str, str] = attrs.field(factory=dict, validator=kinds.field(kinds.TEXT_MAP))
+    queue_group: str | None = attrs.field(default=None, validator=kinds.field(str, None))
+    stats_handler: StatsHandler | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    on_error: ErrorHandler | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    on_stop: Callable[[Service], object] | None = attrs.field(default=None, validator=kinds.field(Callable, None))
+    codec: Codec = codecs.JSON
+
+    def __attrs_post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise InvalidName(f"service name {self.name!r} must be letters, digits, '-' and '_' only, and not empty")
+        if not _SEMVER.fullmatch(self.version):
+            raise ConfigError(f"version {self.version!r} of service {self.name} is not a semantic version like 1.2.3")
+        check_queue_group(self.queue_group)
+        codecs.check(self.codec)
 
 
 class Group:
@@ -106,9 +157,20 @@ class Group:
         check_queue_group(group)
         checks.threads(workers, "workers")
         resolve(timeout, None)  # a wrong value raises before anything is subscribed
-        codec = self._service.config.codec
+        config = self._service.config
+        codec = config.codec
         handler = plain_handler(handler, codec) if decode is None else typed_handler(handler, decode, codec)
-        endpoint = Endpoint(self._service, name, full, group, handler, metadata)
+        endpoint = Endpoint(
+            self._service.nc,
+            name,
+            full,
+            group,
+            handler,
+            metadata,
+            service=config.name,
+            stats_handler=config.stats_handler,
+            on_error=config.on_error,
+        )
         return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
