@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import waiting
 from jsclient._transport.stream import unwritten
 from jsclient.protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
-    from jsclient._connection.outbox import Outbox
     from jsclient._transport import Transport
     from jsclient._transport.stream import Buffer
     from jsclient.protocol.frames import Frame
@@ -149,10 +148,21 @@ def _gather(frames: list[Frame]) -> list[Buffer]:
     return blocks
 
 
+class Queue(Protocol):
+    """The part of an outbox from which a sender takes frames."""
+
+    frames: deque[Frame]
+    size: int
+    relief: int
+
+    def count_queued(self, size: int) -> None:
+        """Add to `size`."""
+
+
 class Sender:
     """The end of the queue at the stream of one link."""
 
-    def __init__(self, stream: Transport, queue: Outbox, broken: Callable[[Any, BaseException], None]) -> None:
+    def __init__(self, stream: Transport, queue: Queue, broken: Callable[[Any, BaseException], None]) -> None:
         self.stream = stream
         self.lock: Any = waiting.new_turn()
         self.batch: Batch | None = None  # frames that have left the queue, and are not out yet
