@@ -13,7 +13,7 @@ from jsclient import kinds
 from jsclient.durations import MAX_SECONDS, seconds_of, to_ns, to_seconds
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
-from jsclient.jetstream.api.models_stream import StorageWord
+from jsclient.jetstream.api.models_stream_parts import StorageWord
 from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, check_bucket, stream_name
 
 MAX_HISTORY: Final = 64

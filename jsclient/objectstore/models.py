@@ -15,7 +15,7 @@ from jsclient.durations import MAX_SECONDS, seconds_of, to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import Placement, StreamConfig, StreamInfo
-from jsclient.jetstream.api.models_stream import StorageWord
+from jsclient.jetstream.api.models_stream_parts import StorageWord
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
 from jsclient.protocol.errors import BAD_JSON
 

@@ -12,7 +12,7 @@ from jsclient import errors, keyvalue, objectstore, services
 from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, StreamConfig, StreamInfo, StreamSource
-from jsclient.jetstream.api.models_stream import ExternalStream
+from jsclient.jetstream.api.models_stream_parts import ExternalStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectInfo, ObjectLink, ObjectStore, ObjectStoreConfig
 from jsclient.objectstore.models import meta_subject

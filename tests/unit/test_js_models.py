@@ -23,7 +23,8 @@ from jsclient.jetstream.api.models import (
     StreamInfo,
     StreamSource,
 )
-from jsclient.jetstream.api.models_stream import ExternalStream, user_metadata
+from jsclient.jetstream.api.models_stream import user_metadata
+from jsclient.jetstream.api.models_stream_parts import ExternalStream
 
 UTC = dt.timezone.utc
 

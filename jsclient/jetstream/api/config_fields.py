@@ -8,8 +8,8 @@ from typing import Any, TypedDict, TypeVar
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.model_base import Delays, Seconds, Timestamp
 from jsclient.jetstream.api.models_cluster import Placement
-from jsclient.jetstream.api.models_consumer import AckWord, DeliverWord, PriorityWord, ReplayWord
-from jsclient.jetstream.api.models_stream import (
+from jsclient.jetstream.api.models_consumer_words import AckWord, DeliverWord, PriorityWord, ReplayWord
+from jsclient.jetstream.api.models_stream_parts import (
     CompressionWord,
     DiscardWord,
     PersistWord,

@@ -18,34 +18,33 @@ from jsclient.jetstream.api.models_cluster import (
     Placement,
 )
 from jsclient.jetstream.api.models_consumer import (
-    AckPolicy,
     ConsumerConfig,
     ConsumerInfo,
-    DeliverPolicy,
     PauseState,
     PriorityGroupState,
-    PriorityPolicy,
-    ReplayPolicy,
     SequenceInfo,
 )
+from jsclient.jetstream.api.models_consumer_words import AckPolicy, DeliverPolicy, PriorityPolicy, ReplayPolicy
 from jsclient.jetstream.api.models_stream import (
+    LostStreamData,
+    SourceInfoError,
+    StreamAlternate,
+    StreamConfig,
+    StreamInfo,
+    StreamSourceInfo,
+    StreamState,
+)
+from jsclient.jetstream.api.models_stream_parts import (
     Compression,
     Discard,
     ExternalStream,
-    LostStreamData,
     PersistMode,
     Republish,
     Retention,
     SourceConsumer,
-    SourceInfoError,
     Storage,
-    StreamAlternate,
-    StreamConfig,
     StreamConsumerLimits,
-    StreamInfo,
     StreamSource,
-    StreamSourceInfo,
-    StreamState,
     SubjectTransform,
 )
 from jsclient.message import headers_of

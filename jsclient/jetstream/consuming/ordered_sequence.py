@@ -12,7 +12,7 @@ from jsclient import kinds
 from jsclient.durations import plain
 from jsclient.errors import ConfigError, NotJetStreamMessage
 from jsclient.jetstream.api.models import ConsumerConfig
-from jsclient.jetstream.api.models_consumer import DeliverWord, ReplayWord
+from jsclient.jetstream.api.models_consumer_words import DeliverWord, ReplayWord
 from jsclient.jetstream.message import consumer_position
 from jsclient.nuid import PREFIX_LENGTH, next_nuid
 
