@@ -2,6 +2,7 @@
 
 - Nothing waits, and no user code runs, under a lock of `jsclient.waiting` (`jsclient.testing` may).
 - No package uses a private name of another package.
+- No package has a circle of imports, type-only imports included (`CIRCULAR` lists those that still have one).
 - Only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look.
 - Tests let time pass only with `pauses.time_passes`, which wants a reason.
 
@@ -12,6 +13,7 @@ not sleep (ruff.toml).
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import sys
 from collections.abc import Iterator
@@ -24,6 +26,18 @@ ROOT = Path(__file__).resolve().parents[1]
 WAITS = {"start", "join", "sleep", "wait", "waiting.get", "recv", "shutdown", "connect", "request", "flush"}
 LOCK_MAKERS = {"new_lock", "new_condition"}
 TEST_KIT = "jsclient/testing/"
+
+#: Packages with a circle among their modules and packages. import-linter checks them without type-only imports.
+CIRCULAR = {
+    "jsclient",
+    "jsclient._connection",
+    "jsclient._transport",
+    "jsclient.jetstream",
+    "jsclient.jetstream.consuming",
+    "jsclient.jetstream.publishing",
+    "jsclient.spark",
+    "jsclient.workers",
+}
 
 ENCODER = "protocol/frames.py"
 SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
@@ -102,6 +116,42 @@ def private_to_others(library: list[Module]) -> Iterator[str]:
                     yield f"{place} is private to {' or '.join(sorted(theirs))}"
 
 
+def imported(module: Module, library: set[str]) -> Iterator[str]:
+    """The modules that a module imports anywhere, also in functions and for type checkers."""
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in library else node.module for name in inside)
+
+
+def circles(library: list[Module]) -> dict[str, list[str]]:
+    """Package -> modules and packages in it that import each other in a circle."""
+    names = {module_name(module): module for module in library}
+    graphs: dict[str, dict[str, set[str]]] = {}
+    for name, module in names.items():
+        for target in imported(module, set(names)):
+            own, theirs = name.split("."), target.split(".")
+            shared = next((at for at, (a, b) in enumerate(zip(own, theirs, strict=False)) if a != b), 0)
+            if shared:  # neither of them is the other one, or a package around it
+                package = graphs.setdefault(".".join(own[:shared]), {})
+                package.setdefault(own[shared], set()).add(theirs[shared])
+    found: dict[str, list[str]] = {}
+    for package_name, graph in graphs.items():
+        try:
+            graphlib.TopologicalSorter(graph).prepare()
+        except graphlib.CycleError as error:
+            found[package_name] = error.args[1]
+    return found
+
+
+def module_name(module: Module) -> str:
+    """The name by which others import a module; `protocol` is installed as jsclient.protocol."""
+    name = module.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return name if name.startswith("jsclient") else f"jsclient.{name}"
+
+
 def frames_by_hand(module: Module) -> Iterator[str]:
     for node in module.nodes if module.path != ENCODER else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and SENT.search(node.value):
@@ -141,6 +191,9 @@ def hidden_sleeps(module: Module) -> Iterator[str]:
 def findings(root: Path = ROOT) -> list[str]:
     library = list(modules(root, "protocol", "jsclient"))
     found = list(private_to_others(library))
+    for package, circle in circles(library).items():
+        if package not in CIRCULAR:
+            found.append(f"{package}: {' imports '.join(reversed(circle))}: move what they share to one of its own")
     for module in library:
         found += frames_by_hand(module)
         if not module.path.startswith(TEST_KIT):

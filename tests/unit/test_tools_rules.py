@@ -80,6 +80,21 @@ def test_what_is_allowed_is_not_found(tmp_path: Path, file: str, text: str) -> N
     assert found_in(tmp_path, **{file: text}) == []
 
 
+@pytest.mark.parametrize(
+    "back",
+    ["from jsclient.x.a import A", "if 1:\n    import jsclient.x.a", "def f():\n    from jsclient.x import a"],
+)
+def test_a_circle_of_imports_is_found(tmp_path: Path, back: str) -> None:
+    assert found_in(tmp_path, jsclient__x__a="from jsclient.x.b import B", jsclient__x__b="import re") == []
+    (found,) = found_in(tmp_path, jsclient__x__b=back)
+    assert found.startswith("jsclient.x: ")
+    assert "a imports b" in found
+
+
+def test_packages_that_are_free_of_circles_are_not_excused() -> None:
+    assert set(rules.circles(list(rules.modules(rules.ROOT, "protocol", "jsclient")))) == rules.CIRCULAR
+
+
 def test_dir_of_a_connection_is_its_documentation() -> None:
     connection = jsclient.Connection(jsclient.ConnectOptions())
     shown = {name for name in dir(connection) if not name.startswith("_")}
