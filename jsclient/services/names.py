@@ -13,4 +13,4 @@ SUBJECT: Final = re.compile(r"[^\s>]+(?:\.>)?|>")
 
 def check_queue_group(group: str | None) -> None:
     if group and not SUBJECT.fullmatch(group):
-        raise InvalidName(f"queue group {group!r} must have no spaces, and '>' at its end only")
+        raise InvalidName(f"queue group {group!r} must have no spaces, and '>' only as its last character")

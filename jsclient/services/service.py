@@ -153,7 +153,7 @@ class Group:
         if not NAME.fullmatch(name):
             raise InvalidName(f"endpoint name {name!r} must be letters, digits, '-' and '_' only, and not empty")
         if not SUBJECT.fullmatch(full):
-            raise InvalidName(f"endpoint subject {full!r} must have no spaces, and '>' at its end only")
+            raise InvalidName(f"endpoint subject {full!r} must have no spaces, and '>' only as its last character")
         check_queue_group(group)
         checks.threads(workers, "workers")
         resolve(timeout, None)  # a wrong value raises before anything is subscribed
