@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.pauses import time_passes
 
-from jsclient.testing import NatsServer, running_servers, wait_until
+from jsclient.testing import NatsServer, Proxy, running_servers, wait_until
 
 HERE = Path(__file__).parent
 SPARK = importlib.util.find_spec("pyspark") is not None
@@ -94,6 +94,13 @@ def count() -> Callable[[int, int], int]:
 def server() -> Iterator[NatsServer]:
     """A private nats-server with JetStream, shared by the tests of one module; `NATS_SERVER_CONFIG` adds settings."""
     with NatsServer(os.environ.get("NATS_SERVER_CONFIG", "")) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(server: NatsServer) -> Iterator[Proxy]:
+    """A line to `server` that a test cuts, stalls or slows down."""
+    with Proxy(server.port) as running:
         yield running
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,12 +19,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
 SCHEDULING = 0.1
 """Seconds that a loaded machine may take to run a thread that is due."""
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 @pytest.mark.parametrize("blocked", [False, True])

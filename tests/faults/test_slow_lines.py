@@ -16,12 +16,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 KIB = 1 << 10
 
 
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
-
-
 def test_what_waits_for_a_slow_line_is_not_sent_again(proxy: Proxy) -> None:
     """It takes 4 s, and an ack is overdue after a second: chunks went out again and again, which took longer still."""
     with jsclient.connect(proxy.url) as nc:

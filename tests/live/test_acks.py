@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +19,11 @@ from jsclient.testing import NatsServer, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="A", subjects=["a.>"], storage="memory"))
-        for number in range(1, 11):
-            js.publish("a.b", b"%d" % number)
-        yield js
-        js.delete_stream("A")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="A", subjects=["a.>"], storage="memory"))
+    for number in range(1, 11):
+        js.publish("a.b", b"%d" % number)
+    return js
 
 
 def durable(js: JetStream, **config: Any) -> Consumer:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.jetstream.advisories import (
@@ -27,15 +25,6 @@ from jsclient.jetstream.advisories import (
     parse_advisory,
 )
 from jsclient.testing import NatsServer, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumeContext, ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
@@ -26,13 +25,9 @@ STREAM = StreamConfig(name="A", subjects=["a.>"], storage="memory")
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(STREAM)
-        yield js
-        if "A" in js.stream_names():
-            js.delete_stream("A")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(STREAM)
+    return js
 
 
 class Reading:

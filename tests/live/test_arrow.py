@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
@@ -19,12 +19,6 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 pa = pytest.importorskip("pyarrow")
 
 from jsclient import arrow  # noqa: E402
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        yield JetStream(nc)
 
 
 @pytest.fixture

@@ -6,25 +6,14 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import jsclient
 from jsclient import backup, errors, keyvalue
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, StreamSource
 from jsclient.testing import NatsServer, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        context = JetStream(nc)
-        yield context
-        for name in list(context.stream_names()):
-            context.delete_stream(name)
 
 
 @pytest.fixture

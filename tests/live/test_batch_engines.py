@@ -13,10 +13,8 @@ import attrs
 import pytest
 from tests.pauses import time_passes
 
-import jsclient
 from jsclient.connection import Connection
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.testing import NatsServer
 
 pa = pytest.importorskip("pyarrow")
 
@@ -110,17 +108,13 @@ class Loop:
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        for name in ("IN_A", "IN_B"):
-            js.create_stream(StreamConfig(name=name, subjects=[f"{name}.>"], storage="memory"))
-        js.create_stream(StreamConfig(name="OUT", subjects=["out.>"], storage="memory", duplicate_window=WINDOW))
-        for future in [js.publish_async(f"IN_{'AB'[number % 2]}.x", b"%d" % number) for number in range(ROWS)]:
-            future.result(timeout=10)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    for name in ("IN_A", "IN_B"):
+        js.create_stream(StreamConfig(name=name, subjects=[f"{name}.>"], storage="memory"))
+    js.create_stream(StreamConfig(name="OUT", subjects=["out.>"], storage="memory", duplicate_window=WINDOW))
+    for future in [js.publish_async(f"IN_{'AB'[number % 2]}.x", b"%d" % number) for number in range(ROWS)]:
+        future.result(timeout=10)
+    return js
 
 
 def test_a_loop_stores_each_row_once(js: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,17 +21,13 @@ def needs(js: JetStream, level: int) -> bool:
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="PLAIN", subjects=["plain.>"], storage="memory"))
-        if needs(js, LEVEL_ATOMIC):
-            js.create_stream(StreamConfig(name="A", subjects=["a.>"], storage="memory", allow_atomic=True))
-        if needs(js, LEVEL_FAST):
-            js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory", allow_batched=True))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="PLAIN", subjects=["plain.>"], storage="memory"))
+    if needs(js, LEVEL_ATOMIC):
+        js.create_stream(StreamConfig(name="A", subjects=["a.>"], storage="memory", allow_atomic=True))
+    if needs(js, LEVEL_FAST):
+        js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory", allow_batched=True))
+    return js
 
 
 def stored(js: JetStream, stream: str) -> int:

@@ -26,12 +26,6 @@ def publish_broken(nc: jsclient.Connection, subject: str, body: bytes = b"x", bl
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        yield JetStream(nc)
-
-
-@pytest.fixture
 def stream(js: JetStream) -> Stream:
     name = uuid.uuid4().hex
     return js.create_stream(StreamConfig(name=name, subjects=[f"{name}.>"], allow_direct=True))

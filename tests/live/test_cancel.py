@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,13 +17,10 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="K", subjects=["k.>"], storage="memory"))
-        js.create_consumer("K", ConsumerConfig(durable_name="C"))
-        yield js
-        js.delete_stream("K")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="K", subjects=["k.>"], storage="memory"))
+    js.create_consumer("K", ConsumerConfig(durable_name="C"))
+    return js
 
 
 def request(js: JetStream, cancel: Cancel) -> None:

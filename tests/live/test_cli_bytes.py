@@ -7,12 +7,10 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import jsclient
 from jsclient import keyvalue, objectstore
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer
@@ -21,12 +19,9 @@ BINARY = b"one\ntwo\r\n\x00\xff\x1b[31m"
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="BYTES", subjects=["bytes.>"]))
-        yield js
-        js.delete_stream("BYTES")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="BYTES", subjects=["bytes.>"]))
+    return js
 
 
 def run(server: NatsServer, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,18 +18,14 @@ from jsclient.testing import FakeServer, Hold, NatsServer
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        for name in ("ORDERS", "OTHER"):
-            js.create_stream(StreamConfig(name=name, subjects=[f"{name}.>"]))
-        js.create_consumer("ORDERS", ConsumerConfig(durable_name="mailer"))
-        js.create_consumer("OTHER", ConsumerConfig(durable_name="printer"))
-        keyvalue.create_key_value(js, keyvalue.KeyValueConfig(bucket="prices"))
-        objectstore.create_object_store(js, objectstore.ObjectStoreConfig(bucket="pictures"))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    for name in ("ORDERS", "OTHER"):
+        js.create_stream(StreamConfig(name=name, subjects=[f"{name}.>"]))
+    js.create_consumer("ORDERS", ConsumerConfig(durable_name="mailer"))
+    js.create_consumer("OTHER", ConsumerConfig(durable_name="printer"))
+    keyvalue.create_key_value(js, keyvalue.KeyValueConfig(bucket="prices"))
+    objectstore.create_object_store(js, objectstore.ObjectStoreConfig(bucket="pictures"))
+    return js
 
 
 def words(url: str, *before: str, **environment: str) -> list[str]:

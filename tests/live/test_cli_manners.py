@@ -11,28 +11,17 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.live.test_cli import cli, environ
 
-import jsclient
 from jsclient import keyvalue
 from jsclient.cli.output import width_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer
 
 EVIL = "\x1b[2Jgone\x9b31m"
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 def on_terminal(

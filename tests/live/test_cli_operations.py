@@ -41,15 +41,6 @@ def server() -> Iterator[NatsServer]:
         yield running
 
 
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        context = JetStream(nc)
-        yield context
-        for name in list(context.stream_names()):
-            context.delete_stream(name)
-
-
 def test_requests_and_answers(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         with nc.subscribe("cli.ask", lambda message: message.respond(b"got " + message.data)):

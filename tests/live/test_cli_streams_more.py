@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.live.test_cli import cli
 
-import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="MORE", subjects=["more.*"]))
-        for number in range(1, 11):
-            js.publish(f"more.{number % 2}", b"%d" % number)
-        yield js
-        js.delete_stream("MORE")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="MORE", subjects=["more.*"]))
+    for number in range(1, 11):
+        js.publish(f"more.{number % 2}", b"%d" % number)
+    return js
 
 
 def test_gaps(server: NatsServer, js: JetStream) -> None:

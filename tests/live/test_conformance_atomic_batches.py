@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,14 +17,10 @@ from jsclient.testing import Cluster, NatsServer, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
+def js(server: NatsServer, js: JetStream) -> JetStream:
     if server.version < (2, 12, 0):
         pytest.skip("atomic batches need nats-server 2.12")
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+    return js
 
 
 def new_stream(js: JetStream, name: str = "AB", **config: Any) -> Stream:

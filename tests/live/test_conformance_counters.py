@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import (
     Counters,
@@ -26,14 +24,10 @@ HITS = "counter.hits"
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
+def js(server: NatsServer, js: JetStream) -> JetStream:
     if server.version < (2, 12, 0):
         pytest.skip("counters need nats-server 2.12")
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+    return js
 
 
 def new_stream(js: JetStream, name: str = "CTR", **config: Any) -> Stream:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,19 +11,10 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, Stream, StreamConfig, StreamSource
-from jsclient.testing import Cluster, NatsServer, wait_until
+from jsclient.testing import Cluster, wait_until
 
 API = "$JS.API.DIRECT.GET.DG"
 NOBODY = (errors.JetStreamUnavailable, errors.RequestTimeout)
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 def new_stream(js: JetStream, *subjects: str, **config: Any) -> Stream:

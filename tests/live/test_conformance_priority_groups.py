@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +18,10 @@ REFUSED = range(400, 500)
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
+def js(server: NatsServer, js: JetStream) -> JetStream:
     if server.version < (2, 12, 0):
         pytest.skip("all kinds of priority groups need nats-server 2.12")
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+    return js
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from tests.pauses import time_passes
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, RawStreamMsg, Schedule, Stream, StreamConfig, StreamSource
 from jsclient.testing import NatsServer, wait_until
@@ -22,14 +20,10 @@ WHY = "a schedule that has ended publishes nothing, for longer than its interval
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
+def js(server: NatsServer, js: JetStream) -> JetStream:
     if server.version < (2, 14, 0):
         pytest.skip("all of schedules needs nats-server 2.14")
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+    return js
 
 
 def new_stream(js: JetStream, name: str = "SCH", **config: Any) -> Stream:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, Stream, StreamConfig, StreamSource
 from jsclient.testing import NatsServer, wait_until
@@ -17,14 +15,10 @@ SUBJECT = "t.a"
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
+def js(server: NatsServer, js: JetStream) -> JetStream:
     if server.version < (2, 11, 0):
         pytest.skip("TTLs of messages need nats-server 2.11")
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+    return js
 
 
 def new_stream(js: JetStream, name: str = "TTL", **config: Any) -> Stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,6 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.testing import NatsServer
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

@@ -6,18 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import jsclient
 from jsclient import coordination, errors, keyvalue
 from jsclient.coordination import Election, once_per
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.testing import NatsServer, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        yield JetStream(nc)
 
 
 @pytest.fixture

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import (
     CounterEntry,
@@ -16,17 +13,13 @@ from jsclient.jetstream import (
     StreamSource,
 )
 from jsclient.jetstream.counters import counter_sources, counter_value
-from jsclient.testing import NatsServer, wait_until
+from jsclient.testing import wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_rollup_hdrs=True))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_rollup_hdrs=True))
+    return js
 
 
 def test_counter(js: JetStream) -> None:

@@ -16,13 +16,9 @@ from jsclient.workers import DeadLetters, Reject, WorkerPool
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        context = JetStream(nc)
-        context.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
-        yield context
-        for name in list(context.stream_names()):
-            context.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+    return js
 
 
 def jobs(js: JetStream, *payloads: bytes, **settings: Any) -> Consumer:

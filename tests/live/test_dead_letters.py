@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from tests.live.test_cli import cli, lines
@@ -16,14 +15,10 @@ from jsclient.workers import DeadLetters, Reject, WorkerPool
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        context = JetStream(nc)
-        context.create_stream(StreamConfig(name="JOBS", subjects=["jobs.>"], storage="memory"))
-        context.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
-        yield context
-        for name in list(context.stream_names()):
-            context.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="JOBS", subjects=["jobs.>"], storage="memory"))
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+    return js
 
 
 def letters_of(js: JetStream, jobs: int = 10) -> DeadLetters:

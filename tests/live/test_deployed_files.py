@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from tests.live.test_cli import environ
 
-import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 
@@ -55,13 +54,10 @@ def stop_timeout(words: list[str]) -> int:
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        stream = js.create_stream(StreamConfig(name="ORDERS", subjects=["orders.*"]))
-        stream.create_consumer(ConsumerConfig(durable_name="workers"))
-        yield js
-        js.delete_stream("ORDERS")
+def js(js: JetStream) -> JetStream:
+    stream = js.create_stream(StreamConfig(name="ORDERS", subjects=["orders.*"]))
+    stream.create_consumer(ConsumerConfig(durable_name="workers"))
+    return js
 
 
 @contextmanager

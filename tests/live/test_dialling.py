@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +14,6 @@ from jsclient import ConnectionState, ReconnectPolicy, errors
 from jsclient.testing import NatsServer, Proxy, free_port, wait_until
 
 Count = Callable[[int, int], int]
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 def test_no_reconnect_when_switched_off(proxy: Proxy) -> None:

@@ -27,12 +27,6 @@ def other(server: NatsServer) -> Iterator[JetStream]:
         js.delete_stream("M")
 
 
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
-
-
 @contextmanager
 def full_flow(server: NatsServer, crowd: int) -> Iterator[None]:
     """A thread of another connection publishes without a pause, so many until the stream has them."""

@@ -48,12 +48,6 @@ from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
-
-
-@pytest.fixture
 def scene(server: NatsServer, proxy: Proxy) -> Iterator[Scene]:
     yield from set_up(server.url, proxy.url)
 

@@ -29,12 +29,6 @@ CONFIG = ServiceConfig(name="endings", version="1.0.0")
 
 
 @pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
-
-
-@pytest.fixture
 def other(server: NatsServer) -> Iterator[jsclient.Connection]:
     with jsclient.connect(server.url) as nc:
         yield nc

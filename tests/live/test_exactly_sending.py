@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 ROWS = 20
 PUBLISHERS = [row_publisher, fast_publisher]
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        yield JetStream(nc)
 
 
 class Writing:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,12 +22,9 @@ from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory"))
-        yield js
-        js.delete_stream("F")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory"))
+    return js
 
 
 def publish(js: JetStream, count: int, subject: str = "f.a", size: int = 10) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import nats
 import pytest
 
-import jsclient
 from jsclient import arrow, errors, keyvalue, objectstore
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
@@ -35,12 +34,6 @@ def send(js: JetStream, subject: str, payload: bytes = b"x", lines: bytes = LINE
     start = b"HPUB %b %d %d\r\n" % (subject.encode(), len(block), len(block) + len(payload))
     engine_of(js.nc).enqueue(start + block + payload + b"\r\n")
     js.nc.flush()
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        yield JetStream(nc)
 
 
 @pytest.fixture

@@ -18,12 +18,6 @@ from jsclient.testing import NatsServer
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def attacker(server: NatsServer) -> Iterator[jsclient.Connection]:
     with jsclient.connect(server.url) as connection:
         yield connection

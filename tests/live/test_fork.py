@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,12 +30,6 @@ pytestmark = [
 ]
 
 Count = Callable[[int, int], int]
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 def in_child(work: Callable[[], Any]) -> str:

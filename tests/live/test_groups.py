@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,13 +29,9 @@ QUICK: dict[str, Any] = {"settle": 0.1, "lease": 2.0, "ack_wait": 2.0, "priority
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="SRC", subjects=["src.*"]))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="SRC", subjects=["src.*"]))
+    return js
 
 
 @pytest.fixture

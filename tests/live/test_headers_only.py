@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,13 +20,9 @@ class Order(msgspec.Struct):
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        context = JetStream(nc)
-        context.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
-        yield context
-        for name in list(context.stream_names()):
-            context.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+    return js
 
 
 GOOD, BAD = b'{"id":1}', b"no order"

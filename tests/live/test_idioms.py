@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import jsclient
@@ -12,15 +10,6 @@ from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
 from jsclient.keyvalue import KeyValueConfig, create_key_value, create_or_update_key_value, update_key_value
 from jsclient.objectstore import create_object_store, create_or_update_object_store, update_object_store
 from jsclient.testing import NatsServer, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

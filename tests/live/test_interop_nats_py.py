@@ -15,7 +15,6 @@ import pytest
 from nats.js import api
 from nats.js.kv import KeyValue as PyKeyValue
 
-import jsclient
 from jsclient import Connection, errors, keyvalue, objectstore, services
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValueConfig, Operation
@@ -47,12 +46,6 @@ class Peer:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(10)
         self.loop.close()
-
-
-@pytest.fixture
-def nc(server: NatsServer) -> Iterator[Connection]:
-    with jsclient.connect(server.url) as nc:
-        yield nc
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,15 +17,6 @@ from jsclient.keyvalue import KeyValue, KeyValueConfig, Operation
 from jsclient.testing import LeafPair, NatsServer, wait_until
 
 Count = Callable[[int, int], int]
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

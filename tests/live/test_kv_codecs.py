@@ -36,12 +36,6 @@ class Packed:
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def kv(nc: jsclient.Connection) -> Iterator[KeyValue]:
     js = JetStream(nc)
     yield create_key_value(js, bucket="CODED", history=5, storage="memory")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,16 +12,6 @@ from jsclient import errors, keyvalue
 from jsclient.jetstream import ConsumerConfig, JetStream, SourceConsumer, StreamSource
 from jsclient.keyvalue import PATH_KEYS, KeyValue, KeyValueConfig
 from jsclient.testing import Cluster, LeafPair, NatsServer, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
-
 
 WRITES: dict[str, Callable[[Any], Any]] = {
     "put": lambda kv: kv.put("a", 2),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,20 +12,11 @@ import jsclient
 from jsclient import Headers, errors, keyvalue
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig, KeyValueEntry
-from jsclient.testing import Cluster, NatsServer, wait_until
+from jsclient.testing import Cluster, wait_until
 
 from .test_broken_headers import publish_broken
 
 TRACE = {"traceparent": "00-4bf9", "Author": "sue"}
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

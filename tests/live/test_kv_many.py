@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-import jsclient
 from jsclient import errors, keyvalue
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
-from jsclient.testing import NatsServer
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

@@ -15,13 +15,6 @@ from jsclient.jetstream import JetStream, PubAck
 from jsclient.keyvalue import KeyValue, KeyValueConfig, conditional
 from jsclient.testing import NatsServer, Proxy
 
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
-        yield proxy
-
-
 contexts: dict[Any, JetStream] = {}  # of each bucket
 
 

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-import jsclient
 from jsclient import errors, keyvalue
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValueConfig, KeyValueEntry
-from jsclient.testing import NatsServer
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 def show(entry: KeyValueEntry | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,15 +12,6 @@ from jsclient import errors, keyvalue
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig, KeyWatcher, Operation
 from jsclient.testing import NatsServer, Proxy, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

@@ -6,25 +6,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, PubMsg, Stream, StreamConfig
-from jsclient.testing import LeafPair, NatsServer, wait_until
+from jsclient.testing import LeafPair, wait_until
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,15 +19,6 @@ from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import DeadLetters, Reject, WorkerPool
 
 ODD = "odd.\udc80"  # the byte 0x80, as Python's surrogateescape shows it
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        context = JetStream(nc)
-        yield context
-        for name in list(context.stream_names()):
-            context.delete_stream(name)
 
 
 def test_a_subject_without_a_stream_is_told(js: JetStream) -> None:

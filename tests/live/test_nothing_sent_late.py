@@ -35,12 +35,6 @@ class Stalled:
         wait_until(lambda: "late.end" in self.heard, 5)
 
 
-@pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as connected:
-        yield connected
-
-
 def clog(nc: jsclient.Connection) -> None:
     """Publish until the kernel takes nothing more; the queue has room for some frames.
 

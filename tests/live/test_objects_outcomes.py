@@ -17,13 +17,6 @@ from jsclient.jetstream import JetStream
 from jsclient.objectstore import ObjectMeta, ObjectStore, ObjectStoreConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
 
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
-        yield proxy
-
-
 at: dict[Any, JetStream] = {}  # the context of each bucket
 
 

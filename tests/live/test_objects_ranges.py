@@ -15,18 +15,9 @@ import jsclient
 from jsclient import errors, objectstore
 from jsclient.jetstream import JetStream
 from jsclient.objectstore import ObjectMeta, ObjectStore
-from jsclient.testing import Cluster, NatsServer
+from jsclient.testing import Cluster
 
 DATA = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(1000))  # 32,000 bytes
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import jsclient
 from jsclient import errors, objectstore
 from jsclient.jetstream import JetStream
 from jsclient.objectstore import ObjectInfo, ObjectMeta, ObjectStoreConfig
-from jsclient.testing import NatsServer
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 def test_basic_usage_of_a_store(js: JetStream, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,12 +20,9 @@ STEPS = 3
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        objectstore.create_object_store(js, bucket="o", storage="memory").put("a", OLD)
-        yield js
-        js.delete_stream("OBJ_o")
+def js(js: JetStream) -> JetStream:
+    objectstore.create_object_store(js, bucket="o", storage="memory").put("a", OLD)
+    return js
 
 
 def contents(js: JetStream) -> dict[str, bytes]:

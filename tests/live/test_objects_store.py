@@ -26,15 +26,6 @@ Count = Callable[[int, int], int]
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
-
-
-@pytest.fixture
 def store(js: JetStream) -> ObjectStore:
     return objectstore.create_object_store(js, ObjectStoreConfig(bucket="o", storage="memory"))
 

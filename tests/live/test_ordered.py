@@ -7,7 +7,6 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,9 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="O", subjects=["o.>"], storage="memory"))
-        yield js
-        if "O" in js.stream_names():
-            js.delete_stream("O")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="O", subjects=["o.>"], storage="memory"))
+    return js
 
 
 def publish(js: JetStream, count: int, first: int = 1, subjects: int = 1) -> None:

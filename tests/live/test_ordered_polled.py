@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,12 +17,9 @@ from jsclient.testing.fake import FakeClient, ScriptFailed
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="O", subjects=["o.>"]))
-        yield js
-        js.delete_stream("O")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="O", subjects=["o.>"]))
+    return js
 
 
 def publish(js: JetStream, first: int, last: int) -> None:

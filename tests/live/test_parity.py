@@ -8,7 +8,6 @@ import datetime as dt
 import queue
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,17 +19,7 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as nc:
-        yield nc
-        js = JetStream(nc)
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
-
-
-@pytest.fixture
-def js(nc: jsclient.Connection) -> JetStream:
-    js = JetStream(nc)
+def js(js: JetStream) -> JetStream:
     js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory"))
     return js
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,9 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_or_update_stream(StreamConfig(name="PREFORK", subjects=["web.>", "tasks.>", "mp.>"]))
-        yield js
-        js.delete_stream("PREFORK")
+def js(js: JetStream) -> JetStream:
+    js.create_or_update_stream(StreamConfig(name="PREFORK", subjects=["web.>", "tasks.>", "mp.>"]))
+    return js
 
 
 def get(port: int, path: str) -> str:

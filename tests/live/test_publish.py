@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,13 +15,9 @@ from jsclient.testing import NatsServer, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_rollup_hdrs=True))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_rollup_hdrs=True))
+    return js
 
 
 def test_ack_and_duplicate(js: JetStream) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import pickle
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +18,9 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory"))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory"))
+    return js
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,9 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="M", subjects=["m.>"], storage="memory"))
-        yield js
-        if "M" in js.stream_names():
-            js.delete_stream("M")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="M", subjects=["m.>"], storage="memory"))
+    return js
 
 
 def test_bytes_and_messages_hold_together(js: JetStream) -> None:

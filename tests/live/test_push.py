@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,9 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="P", subjects=["p.>"], storage="memory"))
-        yield js
-        js.delete_stream("P")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="P", subjects=["p.>"], storage="memory"))
+    return js
 
 
 def publish(js: JetStream, count: int, size: int = 0) -> None:

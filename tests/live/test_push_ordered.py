@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -19,13 +18,9 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="Q", subjects=["q.>"], storage="memory"))
-        yield js
-        if "Q" in js.stream_names():
-            js.delete_stream("Q")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="Q", subjects=["q.>"], storage="memory"))
+    return js
 
 
 def publish(js: JetStream, count: int, first: int = 1, size: int = 0) -> None:

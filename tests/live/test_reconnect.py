@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,12 +25,6 @@ from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 Count = Callable[[int, int], int]
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 def offline(nc: jsclient.Connection) -> bool:

@@ -16,12 +16,6 @@ from jsclient.testing import NatsServer, wait_until
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[Connection]:
-    with jsclient.connect(server.url) as nc:
-        yield nc
-
-
-@pytest.fixture
 def client(server: NatsServer) -> Iterator[Connection]:
     with jsclient.connect(server.url) as nc:
         yield nc

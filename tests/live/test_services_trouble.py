@@ -28,12 +28,6 @@ def _unlogged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[Connection]:
-    with jsclient.connect(server.url) as nc:
-        yield nc
-
-
-@pytest.fixture
 def client(server: NatsServer) -> Iterator[Connection]:
     with jsclient.connect(server.url, request_timeout=5) as nc:
         yield nc

@@ -7,7 +7,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,12 +18,6 @@ from jsclient import ConnectionState, Msg, errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import AsyncPublisher, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 def offline(nc: jsclient.Connection) -> bool:

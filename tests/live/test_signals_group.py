@@ -62,14 +62,10 @@ with jsclient.connect(os.environ["NATS_URL"]) as nc:
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        stream = js.create_stream(StreamConfig(name="JOBS", subjects=["jobs.*"]))
-        stream.create_consumer(ConsumerConfig(durable_name="workers", ack_wait=30.0))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    stream = js.create_stream(StreamConfig(name="JOBS", subjects=["jobs.*"]))
+    stream.create_consumer(ConsumerConfig(durable_name="workers", ack_wait=30.0))
+    return js
 
 
 class Program:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.testing import NatsServer, Proxy, wait_until
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
+from jsclient.testing import Proxy, wait_until
 
 
 def test_what_a_stalled_server_does_not_take_is_not_sent(proxy: Proxy) -> None:

@@ -16,15 +16,6 @@ from jsclient.testing import NatsServer
 SUBJECTS = ["s.a", "s.b", "s.a", "s.c", "s.b", "s.a"]
 
 
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
-
-
 @pytest.fixture(params=["leader", "direct"])
 def stream(js: JetStream, request: pytest.FixtureRequest) -> Stream:
     stream = js.create_stream(StreamConfig(name="S", subjects=["s.>"], allow_direct=request.param == "direct"))

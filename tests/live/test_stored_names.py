@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
-import jsclient
 from jsclient import errors, keyvalue, objectstore, services
 from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
@@ -16,16 +14,7 @@ from jsclient.jetstream.api.models_stream_parts import ExternalStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectInfo, ObjectLink, ObjectStore, ObjectStoreConfig
 from jsclient.objectstore.models import meta_subject
-from jsclient.testing import NatsServer, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+from jsclient.testing import wait_until
 
 
 @pytest.fixture

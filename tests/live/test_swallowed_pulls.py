@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consuming.fetch import BatchEnd
-from jsclient.testing import FakeServer, LeafPair, NatsServer, Proxy, wait_until
+from jsclient.testing import FakeServer, LeafPair, Proxy, wait_until
 from jsclient.testing.fake import FakeClient, ScriptFailed
 from jsclient.workers import WorkerPool
 
@@ -25,12 +24,9 @@ ONE: list[dict[str, Any]] = [{"max_messages": 1}, {"stop_after": 1}, {"max_messa
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(STREAM)
-        yield js
-        js.delete_stream("P")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(STREAM)
+    return js
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ in tests/faults/test_exhaustion_process.py for both ways in which a thread does 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,12 +17,6 @@ from jsclient import errors, threads
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

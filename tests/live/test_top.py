@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,15 +62,6 @@ def test_a_look_costs_few_requests_and_little_cpu(js: JetStream, server: NatsSer
         assert len(used) >= 20, "all consumers are known soon"
         print(f"{sent / looks:.1f} requests and {per_look * 1000:.1f} ms of CPU per look")
         assert per_look < 0.02 * INTERVAL
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 def shows(terminal: Terminal, text: str, row: int = 0, begins: str = "") -> list[str]:

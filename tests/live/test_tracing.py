@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, Stream, StreamConfig
 from jsclient.jetstream.tracing import trace
 from jsclient.testing import NatsServer, wait_until
-
-
-@pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
 
 
 @pytest.fixture

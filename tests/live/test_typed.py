@@ -40,12 +40,6 @@ class Pairs:
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def stream(nc: jsclient.Connection) -> Iterator[Stream]:
     js = JetStream(nc, codec=codecs.JSON)
     yield js.create_stream(StreamConfig(name="T", subjects=["t.>"], storage="memory"))

@@ -25,14 +25,7 @@ from jsclient.keyvalue import (
     delete_key_value,
     key_value,
 )
-from jsclient.testing import NatsServer, wait_until
-
-
-@pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as nc:
-        yield nc
-
+from jsclient.testing import wait_until
 
 # --- buckets ----------------------------------------------------------------------------------------------------
 

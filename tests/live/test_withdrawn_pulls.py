@@ -6,7 +6,7 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,12 +20,9 @@ Count = Callable[[int, int], int]
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="W", subjects=["w.>"], storage="memory"))
-        yield js
-        js.delete_stream("W")
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="W", subjects=["w.>"], storage="memory"))
+    return js
 
 
 def waiting(js: JetStream) -> int:

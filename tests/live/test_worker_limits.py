@@ -6,7 +6,6 @@ import itertools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,15 +34,12 @@ def handle(message):
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        stream = js.create_stream(StreamConfig(name="JOBS", subjects=["jobs.*"]))
-        stream.create_consumer(ConsumerConfig(durable_name="workers", ack_wait=1.0))
-        stream.create_push_consumer(ConsumerConfig(durable_name="pushed", deliver_subject="to.me"))
-        stream.create_consumer(ConsumerConfig(durable_name="acks-all", ack_policy="all"))
-        yield js
-        js.delete_stream("JOBS")
+def js(js: JetStream) -> JetStream:
+    stream = js.create_stream(StreamConfig(name="JOBS", subjects=["jobs.*"]))
+    stream.create_consumer(ConsumerConfig(durable_name="workers", ack_wait=1.0))
+    stream.create_push_consumer(ConsumerConfig(durable_name="pushed", deliver_subject="to.me"))
+    stream.create_consumer(ConsumerConfig(durable_name="acks-all", ack_policy="all"))
+    return js
 
 
 def test_wrong_settings_are_one_sentence_before_the_first_message(

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +40,11 @@ nothing = 3
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        stream = js.create_stream(StreamConfig(name="JOBS", subjects=["jobs.*"]))
-        stream.create_consumer(ConsumerConfig(durable_name="workers", ack_wait=1.0))
-        js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    stream = js.create_stream(StreamConfig(name="JOBS", subjects=["jobs.*"]))
+    stream.create_consumer(ConsumerConfig(durable_name="workers", ack_wait=1.0))
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
+    return js
 
 
 class Service:

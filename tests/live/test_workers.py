@@ -23,12 +23,6 @@ Count = Callable[[int, int], int]
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def stream(nc: jsclient.Connection) -> Iterator[Stream]:
     js = JetStream(nc)
     made = js.create_stream(StreamConfig(name="WORK", subjects=["work.>"], storage="memory"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
@@ -15,13 +13,9 @@ from jsclient.workers import DeadLetters, Retry, WorkerPool
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
-        yield js
-        for name in list(js.stream_names()):
-            js.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
+    return js
 
 
 def queue(js: JetStream, server: NatsServer, **changes: Any) -> Consumer:

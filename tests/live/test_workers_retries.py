@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import jsclient
 from jsclient import errors
 from jsclient.groups import Filter, GroupPool, create_elastic
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
@@ -17,13 +16,9 @@ from jsclient.workers import DeadLetters, Retry, WorkerPool
 
 
 @pytest.fixture
-def js(server: NatsServer) -> Iterator[JetStream]:
-    with jsclient.connect(server.url) as nc:
-        context = JetStream(nc)
-        context.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
-        yield context
-        for name in list(context.stream_names()):
-            context.delete_stream(name)
+def js(js: JetStream) -> JetStream:
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+    return js
 
 
 def queue(js: JetStream, count: int = 1, **settings: Any) -> Consumer:

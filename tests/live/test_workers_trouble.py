@@ -22,12 +22,6 @@ from jsclient.workers.parts import PoolMessages
 
 
 @pytest.fixture
-def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
-    with jsclient.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def stream(nc: jsclient.Connection) -> Iterator[Stream]:
     js = JetStream(nc)
     yield js.create_stream(StreamConfig(name="TROUBLE", subjects=["trouble.>"], storage="memory"))
