@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jsclient import errors
 from jsclient._connection import Drainables, Mailbox
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.pull_source import PullSource
+from jsclient.jetstream.consuming.sources import PullSource
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions
 from jsclient.states import LinkEvent

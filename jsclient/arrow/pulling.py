@@ -22,9 +22,9 @@ from jsclient.connection import Connection, engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.credit import Credit
 from jsclient.jetstream.consuming.pull_inboxes import PullInbox
-from jsclient.jetstream.consuming.pull_request import PullTerms
-from jsclient.jetstream.consuming.pull_source import PullSource
+from jsclient.jetstream.consuming.pull_options import PullTerms
 from jsclient.jetstream.consuming.pump import Notice, Pump
+from jsclient.jetstream.consuming.sources import PullSource
 from jsclient.message import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.arrow")

@@ -17,7 +17,7 @@ from jsclient import errors, handlers
 from jsclient.durations import Deadline, doubled, elapsed
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
-from jsclient.jetstream.consuming.consumer_source import source_of
+from jsclient.jetstream.consuming.sources import source_of
 from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 from jsclient.workers.order import Item, Order, Tries

@@ -13,19 +13,22 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, seconds_of
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
-from jsclient.jetstream.consuming.consumer_source import ConsumerSource
+from jsclient.jetstream.consuming.credit import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_messages import PullMessages, each
 from jsclient.jetstream.consuming.pull_options import (
+    FETCH_TIMEOUT,
     ErrorHook,
     FetchBatchesDict,
     FetchBytesDict,
     FetchDict,
     PullOptionsDict,
+    PullTerms,
+    check_number,
+    terms_for,
 )
-from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, check_number, terms_for
+from jsclient.jetstream.consuming.sources import ConsumerSource
 from jsclient.jetstream.consuming.typed import Values, fetched, values_of, with_policy, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg, M

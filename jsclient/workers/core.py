@@ -11,7 +11,7 @@ from typing import Any
 from jsclient import errors, handlers, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream import Consumer, JetStreamMsg
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
+from jsclient.jetstream.consuming.credit import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.typed import values_in
 from jsclient.threads import Thread, start_all

@@ -10,9 +10,9 @@ import attrs
 
 from jsclient import handlers
 from jsclient.jetstream import JetStreamMsg
-from jsclient.jetstream.consuming.consumer_source import source_of
 from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pump import COMPLETED
+from jsclient.jetstream.consuming.sources import source_of
 from jsclient.states import LinkEvent
 from jsclient.threads import Thread
 from jsclient.workers import stats

@@ -14,10 +14,10 @@ from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.advisories import ConsumerUnpinned
 from jsclient.jetstream.consumer import Consumer
-from jsclient.jetstream.consuming.consumer_source import source_of
 from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.pull_options import FETCH_BYTES
+from jsclient.jetstream.consuming.sources import source_of
 from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
 
 

@@ -13,8 +13,7 @@ from tests.pull_rig import Connection, Server, Source, Stored, message
 from jsclient import errors
 from jsclient.jetstream.consuming import watchdog
 from jsclient.jetstream.consuming.fetch import Batch, BatchEnd, Fetch, next_after
-from jsclient.jetstream.consuming.pull_options import Paused
-from jsclient.jetstream.consuming.pull_request import PullTerms
+from jsclient.jetstream.consuming.pull_options import Paused, PullTerms
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
 from jsclient.states import LinkEvent

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient import errors, protocol
-from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED, FetchCredit
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
-from jsclient.jetstream.consuming.pull_request import PullTerms
+from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED, UNLIMITED_BATCH, FetchCredit, WindowCredit
+from jsclient.jetstream.consuming.pull_options import PullTerms
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning, classify
 
 PENDING = {"Nats-Pending-Messages": "7", "Nats-Pending-Bytes": "1000"}
@@ -73,25 +72,25 @@ def test_pending_headers_say_what_will_not_come() -> None:
 # --- credit -----------------------------------------------------------------------------------------------------
 
 
-def opened(state: PullState, now: float = 0.0) -> tuple[int, int, int]:
+def opened(state: WindowCredit, now: float = 0.0) -> tuple[int, int, int]:
     need = state.need(now)
     assert need is not None
     return (state.opened(*need), *need)
 
 
-def take(state: PullState, count: int) -> bool:
+def take(state: WindowCredit, count: int) -> bool:
     """Whether the last of `count` messages made a new pull due."""
     return [state.take() >= state.check_at for _ in range(count)][-1]
 
 
 def test_the_first_pull_asks_for_everything_and_none_follows_while_it_is_out() -> None:
-    state = PullState(500)
+    state = WindowCredit(500)
     assert opened(state)[1:] == (500, 0)
     assert state.need() is None
 
 
 def test_a_pull_is_due_below_the_threshold_and_asks_for_what_was_taken() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     opened(state)
     assert not take(state, 5)  # 5 are under way, the threshold is 5
     assert take(state, 1)
@@ -100,7 +99,7 @@ def test_a_pull_is_due_below_the_threshold_and_asks_for_what_was_taken() -> None
 
 @pytest.mark.parametrize(("maximum", "threshold", "due_after"), [(1, None, 1), (2, None, 2), (10, 10, 1), (10, 1, 10)])
 def test_thresholds(maximum: int, threshold: int | None, due_after: int) -> None:
-    state = PullState(maximum, threshold_messages=threshold)
+    state = WindowCredit(maximum, threshold_messages=threshold)
     opened(state)
     if due_after > 1:
         assert not take(state, due_after - 1)
@@ -109,7 +108,7 @@ def test_thresholds(maximum: int, threshold: int | None, due_after: int) -> None
 
 
 def test_an_expired_pull_gives_its_credit_back() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     number, _, _ = opened(state)
     take(state, 2)
     assert state.ended(number, classify(408, "Request Timeout", {"Nats-Pending-Messages": "8"}), 0)
@@ -117,21 +116,21 @@ def test_an_expired_pull_gives_its_credit_back() -> None:
 
 
 def test_a_refused_pull_gives_its_credit_back_without_headers() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     number, _, _ = opened(state)
     assert state.ended(number, classify(404, "No Messages"), 0)
     assert state.need() == (10, 0)
 
 
 def test_what_is_buffered_is_never_given_back() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     number, _, _ = opened(state)
     state.ended(number, classify(408, "Request Timeout", {"Nats-Pending-Messages": "10"}), 4)
     assert state.need() == (6, 0)
 
 
 def test_a_status_of_a_forgotten_pull_changes_nothing() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     first, _, _ = opened(state)
     assert state.ended(first, classify(409, "Leadership Change"), 0)
     second, _, _ = opened(state, now=100.0)
@@ -141,14 +140,14 @@ def test_a_status_of_a_forgotten_pull_changes_nothing() -> None:
 
 
 def test_a_status_counts_once() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     number, _, _ = opened(state)
     assert state.ended(number, classify(404, ""), 0)
     assert not state.ended(number, classify(404, ""), 0)
 
 
 def test_a_status_without_a_readable_number_counts_by_its_headers() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     opened(state)
     assert state.ended(None, classify(408, "Request Timeout", PENDING), 0)
     assert state.need() == (7, 0)
@@ -156,7 +155,7 @@ def test_a_status_without_a_readable_number_counts_by_its_headers() -> None:
 
 @pytest.mark.parametrize("text", ["Leadership Change", "Server Shutdown"])
 def test_all_pulls_are_gone_with_the_leader(text: str) -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     first, _, _ = opened(state)
     take(state, 6)
     opened(state)
@@ -166,7 +165,7 @@ def test_all_pulls_are_gone_with_the_leader(text: str) -> None:
 
 
 def test_reconnect_counts_what_is_buffered() -> None:
-    state = PullState(10, 1000)
+    state = WindowCredit(10, 1000)
     opened(state)
     state.lost(4, 400)
     assert state.need() == (6, 500)
@@ -174,14 +173,14 @@ def test_reconnect_counts_what_is_buffered() -> None:
 
 def test_more_than_was_asked_for_is_forgiven() -> None:
     """After a reconnect the old pull can be served beside the new one."""
-    state = PullState(10)
+    state = WindowCredit(10)
     opened(state)
     take(state, 15)
     assert state.need() == (10, 0)
 
 
 def test_back_off_doubles_up_to_its_limit_and_ends_when_something_works() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     waits = []
     for _ in range(10):
         number = opened(state, now=1000.0)[0]
@@ -195,7 +194,7 @@ def test_back_off_doubles_up_to_its_limit_and_ends_when_something_works() -> Non
 
 
 def test_a_pull_gets_half_of_the_bytes_so_that_two_can_overlap() -> None:
-    state = PullState(10, 1000)
+    state = WindowCredit(10, 1000)
     assert opened(state)[1:] == (10, 500)
     state.taken_bytes += 450  # large messages: 75 each
     take(state, 6)
@@ -204,7 +203,7 @@ def test_a_pull_gets_half_of_the_bytes_so_that_two_can_overlap() -> None:
 
 
 def test_small_messages_reserve_few_bytes() -> None:
-    state = PullState(10, 100_000)
+    state = WindowCredit(10, 100_000)
     assert opened(state)[1:] == (10, 50_000)
     state.taken_bytes += 60
     take(state, 6)
@@ -212,7 +211,7 @@ def test_small_messages_reserve_few_bytes() -> None:
 
 
 def test_no_pull_goes_out_with_a_rest_of_bytes_that_is_too_small() -> None:
-    state = PullState(10, 1000)
+    state = WindowCredit(10, 1000)
     opened(state)
     state.taken_bytes += 100
     take(state, 6)
@@ -225,7 +224,7 @@ def test_no_pull_goes_out_with_a_rest_of_bytes_that_is_too_small() -> None:
 
 
 def test_a_message_larger_than_half_gets_all_bytes() -> None:
-    state = PullState(10, 1000)
+    state = WindowCredit(10, 1000)
     number = opened(state)[0]
     headers = {"Nats-Pending-Messages": "10", "Nats-Pending-Bytes": "500"}
     state.ended(number, classify(409, "Message Size Exceeds MaxBytes", headers), 0)
@@ -234,7 +233,7 @@ def test_a_message_larger_than_half_gets_all_bytes() -> None:
 
 def test_pulls_that_their_bytes_will_end_overlap() -> None:
     """One that asked for all messages of the window kept the next one from being due: the server stood still."""
-    state = PullState(100, 1000)
+    state = WindowCredit(100, 1000)
     first, messages, nbytes = opened(state)
     assert (messages, nbytes) == (100, 500)
     take(state, 10)
@@ -246,7 +245,7 @@ def test_pulls_that_their_bytes_will_end_overlap() -> None:
 
 
 def test_a_window_does_not_grow_beyond_what_its_bytes_hold() -> None:
-    state = PullState(10, 1000, most_messages=1000)
+    state = WindowCredit(10, 1000, most_messages=1000)
     for now in range(1, 50):
         pull = state.need(now / 1000)
         if pull is not None:
@@ -258,7 +257,7 @@ def test_a_window_does_not_grow_beyond_what_its_bytes_hold() -> None:
 
 def test_tiny_messages_behind_large_ones_are_not_asked_for_as_if_they_were_large() -> None:
     """By the mean of all there were windows of 16 to 95: 114 s over 100 ms of round trip for what took 0.4."""
-    state = PullState(500, 16 << 20)
+    state = WindowCredit(500, 16 << 20)
     for _ in range(20_000):
         state.take()
     state.taken_bytes = state.granted_bytes = 20_000 << 20
@@ -275,7 +274,7 @@ def test_tiny_messages_behind_large_ones_are_not_asked_for_as_if_they_were_large
 
 
 def test_only_bytes() -> None:
-    state = PullState(UNLIMITED_BATCH, 1000)
+    state = WindowCredit(UNLIMITED_BATCH, 1000)
     assert opened(state)[1:] == (UNLIMITED_BATCH, 500)
     state.taken_bytes += 10
     assert take(state, 1)
@@ -286,7 +285,7 @@ def test_only_bytes() -> None:
 
 def test_bytes_left_over_by_a_full_pull_are_given_back_when_nothing_is_under_way() -> None:
     """2.9 ends a pull that has all its messages without saying how many bytes were left."""
-    state = PullState(4, 1000)
+    state = WindowCredit(4, 1000)
     opened(state)
     take(state, 4)
     state.taken_bytes += 1000
@@ -294,7 +293,7 @@ def test_bytes_left_over_by_a_full_pull_are_given_back_when_nothing_is_under_way
 
 
 def test_a_completed_batch_gives_back_its_bytes() -> None:
-    state = PullState(4, 1000)
+    state = WindowCredit(4, 1000)
     number, _, _ = opened(state)
     take(state, 3)
     state.taken_bytes += 300
@@ -305,7 +304,7 @@ def test_a_completed_batch_gives_back_its_bytes() -> None:
 
 def test_no_messages_are_under_way_when_no_bytes_are() -> None:
     """Servers (2.9 to 2.15) do not tell the end of a pull when its bytes were used up exactly."""
-    state = PullState(10, 1000)
+    state = WindowCredit(10, 1000)
     opened(state)
     take(state, 4)
     state.taken_bytes += 499
@@ -316,13 +315,13 @@ def test_no_messages_are_under_way_when_no_bytes_are() -> None:
     assert len(state.open) == 1
 
 
-def too_small(state: PullState, number: int, messages: int, nbytes: int) -> None:
+def too_small(state: WindowCredit, number: int, messages: int, nbytes: int) -> None:
     headers = {"Nats-Pending-Messages": str(messages), "Nats-Pending-Bytes": str(nbytes)}
     assert state.ended(number, classify(409, "Message Size Exceeds MaxBytes", headers), 0)
 
 
 def test_a_message_that_needs_all_bytes_waits_until_nothing_else_is_under_way() -> None:
-    state = PullState(10, 1000, threshold_messages=10)
+    state = WindowCredit(10, 1000, threshold_messages=10)
     first, _, _ = opened(state)
     take(state, 7)
     state.taken_bytes += 70
@@ -339,7 +338,7 @@ def test_a_message_that_needs_all_bytes_waits_until_nothing_else_is_under_way() 
 # --- a window that may grow -------------------------------------------------------------------------------------
 
 
-def drain(state: PullState, count: int, now: float) -> tuple[int, int] | None:
+def drain(state: WindowCredit, count: int, now: float) -> tuple[int, int] | None:
     """What is asked for after `count` messages were taken until `now`."""
     if count:
         take(state, count)
@@ -350,7 +349,7 @@ def drain(state: PullState, count: int, now: float) -> tuple[int, int] | None:
 
 
 def test_the_window_is_what_is_taken_in_a_tenth_of_a_second() -> None:
-    state = PullState(500, most_messages=2000)
+    state = WindowCredit(500, most_messages=2000)
     assert drain(state, 0, 100.0) == (500, 0)
     assert drain(state, 300, 100.05) == (600 - 200, 0)  # 300 in 0.05 s: 600 in 0.1 s
     assert drain(state, 301, 100.06) == (2000 - 299, 0)  # the most
@@ -359,7 +358,7 @@ def test_the_window_is_what_is_taken_in_a_tenth_of_a_second() -> None:
     assert drain(state, 1, 110.0) == (500 - 249, 0)
 
 
-def over_a_line(state: PullState, round_trip: float, seconds: float, quick: float = 1e6) -> float:
+def over_a_line(state: WindowCredit, round_trip: float, seconds: float, quick: float = 1e6) -> float:
     """Messages per second of an application that takes up to `quick` of them, from a stream that has enough."""
     now, taken = 0.0, 0
     arriving: list[tuple[float, int]] = []
@@ -383,17 +382,17 @@ def over_a_line(state: PullState, round_trip: float, seconds: float, quick: floa
 
 @pytest.mark.parametrize("round_trip", [0.03, 0.06, 0.1, 0.2])
 def test_the_window_fits_the_round_trip(round_trip: float) -> None:
-    state = PullState(500, most_messages=32_000)
+    state = WindowCredit(500, most_messages=32_000)
     over_a_line(state, round_trip, 10 * round_trip)
     assert state.max_messages == min(32_000, int(40_000 * max(0.1, 16 * round_trip)))
-    assert over_a_line(PullState(500, most_messages=32_000), round_trip, 5.0) > 40_000
-    assert over_a_line(PullState(500), round_trip, 5.0) < 500 / round_trip
+    assert over_a_line(WindowCredit(500, most_messages=32_000), round_trip, 5.0) > 40_000
+    assert over_a_line(WindowCredit(500), round_trip, 5.0) < 500 / round_trip
 
 
 @pytest.mark.parametrize("threads_wait", [False, True])
 def test_the_round_trip_of_a_pull_is_no_time_of_the_application(threads_wait: bool) -> None:
     """The window is large enough after the first messages: how long these were under way does not count."""
-    state = PullState(500, most_messages=32_000)
+    state = WindowCredit(500, most_messages=32_000)
     assert state.need(100.0, 0.3) == (500, 0)
     state.opened(500, 0)
     state.begin_wait(100.0)
@@ -405,7 +404,7 @@ def test_the_round_trip_of_a_pull_is_no_time_of_the_application(threads_wait: bo
 
 def test_a_line_that_brings_little_at_a_time_is_not_taken_for_a_long_one() -> None:
     """64 KiB/s over 300 ms: the messages came one by one for 0.8 s. More than seconds of them would only wait."""
-    state = PullState(500, most_messages=32_000)
+    state = WindowCredit(500, most_messages=32_000)
     state.need(100.0, 0.3)
     state.opened(500, 0)
     state.begin_wait(100.0)
@@ -416,7 +415,7 @@ def test_a_line_that_brings_little_at_a_time_is_not_taken_for_a_long_one() -> No
 
 @pytest.mark.parametrize("round_trip", [0.0001, 0.06, 0.2, 30.0])
 def test_one_that_works_on_its_messages_gets_no_large_window_over_any_line(round_trip: float) -> None:
-    slow, quicker = PullState(500, most_messages=32_000), PullState(500, most_messages=32_000)
+    slow, quicker = WindowCredit(500, most_messages=32_000), WindowCredit(500, most_messages=32_000)
     over_a_line(slow, min(round_trip, 0.2), 60.0, quick=100.0)
     assert slow.max_messages == 500
     over_a_line(quicker, round_trip, 60.0, quick=2_000.0)
@@ -424,13 +423,13 @@ def test_one_that_works_on_its_messages_gets_no_large_window_over_any_line(round
 
 
 def test_a_window_that_was_given_stays() -> None:
-    state = PullState(500)
+    state = WindowCredit(500)
     assert drain(state, 0, 100.0) == (500, 0)
     assert drain(state, 251, 100.001) == (251, 0)
 
 
 def test_a_window_that_was_refused_grows_no_more() -> None:
-    state = PullState(500, most_messages=2000)
+    state = WindowCredit(500, most_messages=2000)
     drain(state, 0, 100.0)
     need = drain(state, 300, 100.001)
     assert need == (1800, 0)
@@ -442,7 +441,7 @@ def test_a_window_that_was_refused_grows_no_more() -> None:
 
 
 def test_stop_after_never_asks_for_more_than_remains() -> None:
-    state = PullState(10, stop_after=12)
+    state = WindowCredit(10, stop_after=12)
     assert opened(state)[1:] == (10, 0)
     take(state, 6)
     assert opened(state)[1:] == (2, 0)
@@ -453,7 +452,7 @@ def test_stop_after_never_asks_for_more_than_remains() -> None:
 
 
 def test_reading_the_count_does_not_change_it() -> None:
-    state = PullState(10, stop_after=5)
+    state = WindowCredit(10, stop_after=5)
     take(state, 3)
     for _ in range(100):
         state.need()
@@ -461,7 +460,7 @@ def test_reading_the_count_does_not_change_it() -> None:
 
 
 def test_the_table_of_open_pulls_is_bounded() -> None:
-    state = PullState(10)
+    state = WindowCredit(10)
     for _ in range(REMEMBERED + 10):
         state.opened(1, 0)
     assert len(state.open) == REMEMBERED
@@ -471,7 +470,7 @@ def test_the_table_of_open_pulls_is_bounded() -> None:
 def test_buffered_and_requested_never_exceed_the_limit(steps: list[tuple[str, int]]) -> None:
     """A model of the server beside it: after every step the credit is at most the limit, and a consumer that
     takes everything always gets a new pull."""
-    state = PullState(20)
+    state = WindowCredit(20)
     pulls: dict[int, int] = {}
     buffered = 0
     for step, amount in steps:
@@ -524,7 +523,7 @@ def test_a_request_names_only_what_is_set_and_keeps_priority_zero() -> None:
 
 def test_pending_below_zero_gives_no_credit() -> None:
     """Servers say "Nats-Pending-Messages: -1" of a pull that has nothing left."""
-    state = PullState(10)
+    state = WindowCredit(10)
     number = state.opened(10, 0)
     for _ in range(10):
         state.take()
@@ -535,7 +534,7 @@ def test_pending_below_zero_gives_no_credit() -> None:
 
 
 def test_the_last_message_that_was_asked_for_is_outstanding() -> None:
-    state = PullState(1)
+    state = WindowCredit(1)
     state.opened(1, 0)
     assert [state.outstanding(0), state.outstanding(1), state.outstanding(0)] == [1, 0, 1]
     state.take()
@@ -543,7 +542,7 @@ def test_the_last_message_that_was_asked_for_is_outstanding() -> None:
 
 
 def test_behind_a_message_that_needs_more_than_half_of_the_bytes_pulls_get_all_of_them() -> None:
-    state = PullState(10, 1000)
+    state = WindowCredit(10, 1000)
     wanted = StatusMeaning("quiet", unserved=(10, 500), reason="max bytes")
     pulls = []
     for _ in range(10):

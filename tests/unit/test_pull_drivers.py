@@ -11,8 +11,7 @@ from tests.pull_rig import Connection, Server, Source, some_stored
 from jsclient.jetstream.consuming import pump
 from jsclient.jetstream.consuming.fetch import BatchEnd, Fetch
 from jsclient.jetstream.consuming.pull_messages import PullMessages
-from jsclient.jetstream.consuming.pull_options import PullOptions
-from jsclient.jetstream.consuming.pull_request import terms_for
+from jsclient.jetstream.consuming.pull_options import PullOptions, terms_for
 from jsclient.jetstream.message import JetStreamMsg
 
 

@@ -1,4 +1,4 @@
-"""PullState beside a model of the server: bounds hold, and what is there comes, whatever the sizes and limits."""
+"""WindowCredit beside a model of the server: bounds hold, and what is there comes, whatever the sizes and limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
+from jsclient.jetstream.consuming.credit import UNLIMITED_BATCH, WindowCredit
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
 
 
@@ -53,7 +53,7 @@ class Server:
 class Application:
     """Takes messages as `Messages` does."""
 
-    def __init__(self, server: Server, state: PullState, limits: tuple[int, int, int]) -> None:
+    def __init__(self, server: Server, state: WindowCredit, limits: tuple[int, int, int]) -> None:
         self.server, self.state = server, state
         self.most, self.max_bytes, self.stop_after = limits
         self.taken, self.due, self.now = 0, True, 1.0
@@ -114,7 +114,9 @@ def test_bounds_hold_and_everything_comes(seed: int) -> None:
         grows = 60 if threshold is None and messages < 60 and r.random() < 0.5 else 0
         stop_after = r.choice([None, None, r.randint(1, 300)])
         server = Server(sizes(r, max_bytes))
-        state = PullState(messages, max_bytes, threshold_messages=threshold, stop_after=stop_after, most_messages=grows)
+        state = WindowCredit(
+            messages, max_bytes, threshold_messages=threshold, stop_after=stop_after, most_messages=grows
+        )
         most = max(messages, grows) if messages < UNLIMITED_BATCH else 1 << 60
         application = Application(server, state, (most, max_bytes, stop_after or 1 << 60))
         wanted = min(len(server.left), stop_after or 1 << 60)

@@ -9,7 +9,7 @@ import pytest
 
 from jsclient.durations import DEFAULT
 from jsclient.errors import ConfigError
-from jsclient.jetstream.consuming.pull_request import PullTerms, terms_for
+from jsclient.jetstream.consuming.pull_options import PullTerms, terms_for
 
 
 def test_a_request_says_what_is_set() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.pull_rig import Connection, Server
 
 from jsclient import errors
-from jsclient.jetstream.consuming.pull_source import AckedConsumer, PullSource, QuestionLimit
+from jsclient.jetstream.consuming.sources import AckedConsumer, PullSource, QuestionLimit
 from jsclient.message import Msg
 
 

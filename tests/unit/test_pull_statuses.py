@@ -20,7 +20,8 @@ from jsclient.jetstream import JetStream
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.jetstream.consuming.ordered_reset import MENDED
-from jsclient.jetstream.consuming.pull_statuses import as_markdown, classify, row_of
+from jsclient.jetstream.consuming.pull_statuses import STATUSES as ROWS
+from jsclient.jetstream.consuming.pull_statuses import Row, classify, row_of
 from jsclient.testing import FakeClient, FakeServer, Hold, ScriptFailed, wait_until
 
 P = "Nats-Pending-Messages: {left}\r\nNats-Pending-Bytes: 0\r\n"
@@ -306,6 +307,44 @@ def test_the_late_status_of_a_fetch_does_not_end_the_pull_of_an_iterator() -> No
                 with pytest.raises(errors.NoMessages):
                     messages.next(timeout=0.05)
             assert len(script.replies) == 2, "the pull that is under way is the iterator's own"
+
+
+FETCH_ENDS = {
+    "no messages": "ends: `NO_MESSAGES`",
+    "max bytes": "ends: `MAX_BYTES`; without a message it raises. Goes on where the call has no such limit",
+    "complete": "continues if messages are missing",
+    "timeout": "goes on within its timeout",
+}
+
+
+def as_markdown() -> str:
+    """The table in jsclient/jetstream/README.md; print it to put it there."""
+    lines = ["| status | what it says | messages, consume | fetch |", "| --- | --- | --- | --- |"]
+    for row in ROWS:
+        status = f"{row.code or 'any other'} {row.text}".rstrip()
+        lines.append(f"| {status} | {row.meaning} | {continuous(row)} | {finite(row)} |")
+    return "\n".join(lines)
+
+
+def continuous(row: Row) -> str:
+    if row.kind == "alive":
+        return "goes on"
+    if row.kind == "terminal":
+        return f"raises `{row.error.__name__ if row.error else ''}`"
+    if row.error is None:
+        return "pulls again"
+    when = " once, if the pull had the whole limit" if row.kind == "quiet" else ""
+    return f"`on_error` gets `{row.error.__name__}`{when}; pulls again"
+
+
+def finite(row: Row) -> str:
+    if row.kind == "alive":
+        return "goes on"
+    if row.reason:
+        return FETCH_ENDS[row.reason]
+    if row.again:
+        return "pulls again within its timeout"
+    return f"ends: `{row.error.__name__ if row.error else ''}`"
 
 
 def test_the_documentation_prints_the_table_of_the_code() -> None:

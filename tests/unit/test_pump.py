@@ -12,13 +12,11 @@ from tests.pull_rig import Connection, Server, Source, Stored, message
 
 from jsclient import errors
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.credit import FetchCredit
-from jsclient.jetstream.consuming.pull import PullState
+from jsclient.jetstream.consuming.credit import FetchCredit, WindowCredit
 from jsclient.jetstream.consuming.pull_inboxes import PullInbox, pool_of
-from jsclient.jetstream.consuming.pull_options import Paused, Resumed
-from jsclient.jetstream.consuming.pull_request import PullTerms
-from jsclient.jetstream.consuming.pull_source import QuestionLimit
+from jsclient.jetstream.consuming.pull_options import Paused, PullTerms, Resumed
 from jsclient.jetstream.consuming.pump import Notice, Pump, WindowPump
+from jsclient.jetstream.consuming.sources import QuestionLimit
 from jsclient.jetstream.consuming.watchdog import Watchdog
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -46,7 +44,7 @@ class Rig:
         self.server = Server(random.Random(1), [])
         self.connection = Connection(self.server)
         self.source = AskedSource(self.connection)
-        self.state = PullState(window, max_bytes, numbers=PullInbox.numbers)
+        self.state = WindowCredit(window, max_bytes, numbers=PullInbox.numbers)
         self.pump = WindowPump(self.source, terms, self.state, **more)
 
     @property
@@ -249,7 +247,7 @@ def test_a_message_larger_than_the_limit_is_told() -> None:
 
 def test_a_window_that_has_grown_too_large_for_the_server_shrinks() -> None:
     rig = Rig()
-    rig.state = rig.pump.state = PullState(10, most_messages=100, numbers=PullInbox.numbers)
+    rig.state = rig.pump.state = WindowCredit(10, most_messages=100, numbers=PullInbox.numbers)
     rig.state.max_messages, rig.state.threshold_messages = 100, 50
     number = rig.state.opened(100, 0)
     refused = Msg(rig.pump.inbox.reply(number), b"1", None, b"", b"NATS/1.0 409 Exceeded MaxRequestBatch of 10\r\n\r\n")

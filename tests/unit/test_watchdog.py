@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream.consuming.pull import PullState
-from jsclient.jetstream.consuming.pull_request import PullTerms
+from jsclient.jetstream.consuming.credit import WindowCredit
+from jsclient.jetstream.consuming.pull_options import PullTerms
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.workers.prefetch import Prefetch
@@ -52,7 +52,7 @@ class Worker:
 class Consume:
     """An iterator, alone or below a pool, and its server: some pulls are swallowed, the others are served at once."""
 
-    def __init__(self, state: PullState, wanted: int, swallowed: tuple[bool, ...], threads: int = 0) -> None:
+    def __init__(self, state: WindowCredit, wanted: int, swallowed: tuple[bool, ...], threads: int = 0) -> None:
         self.state, self.wanted = state, wanted
         self.watchdog = Watchdog.of_heartbeats(BEAT, 0.0)
         self.fates = itertools.chain(swallowed, itertools.repeat(False))
@@ -134,7 +134,7 @@ def test_every_swallowed_pull_is_reported_within_two_heartbeats_and_repeated(win
     for threshold in {None, *range(1, window + 1)}:
         for stop_after in (None, *range(1, 2 * window + 2)):
             for fates in FATES:
-                state = PullState(window, threshold_messages=threshold, stop_after=stop_after)
+                state = WindowCredit(window, threshold_messages=threshold, stop_after=stop_after)
                 consume = Consume(state, stop_after or 3 * window, fates)
                 consume.run()
                 assert len(consume.alarms) == consume.swallowed
@@ -143,14 +143,14 @@ def test_every_swallowed_pull_is_reported_within_two_heartbeats_and_repeated(win
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_the_same_below_a_pool(threads: int) -> None:
     for fates in itertools.product([False, True], repeat=6):
-        consume = Consume(PullState(threads), 4 * threads, fates, threads)
+        consume = Consume(WindowCredit(threads), 4 * threads, fates, threads)
         consume.run()
         assert bool(consume.alarms) == bool(consume.swallowed)
 
 
 def test_a_back_off_that_ends_just_now_is_not_waited_for_without_end() -> None:
     """Asked with one and the same time, either the pull is due or the end of the back-off is."""
-    state = PullState(1)
+    state = WindowCredit(1)
     state.failed(10.0)
     watchdog = Watchdog.of_heartbeats(BEAT, 10.0)
     for now in (10.0, state.retry_at - 1e-9, state.retry_at, state.retry_at + 1e-9):

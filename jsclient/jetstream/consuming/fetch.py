@@ -32,16 +32,16 @@ from jsclient.jetstream.consuming.pull_inboxes import (
     nak_frames,
     pool_of,
 )
-from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
-from jsclient.jetstream.consuming.pull_source import AckedConsumer
+from jsclient.jetstream.consuming.pull_options import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
 from jsclient.jetstream.consuming.pump import Notice, Pump, too_large
+from jsclient.jetstream.consuming.sources import AckedConsumer
 from jsclient.jetstream.consuming.watchdog import NEVER, SHORTEST_ASK, Watchdog
 from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream.consuming.pull_source import PullSource
+    from jsclient.jetstream.consuming.sources import PullSource
     from jsclient.jetstream.message import JetStreamMsg, M
     from jsclient.message import Msg
 else:

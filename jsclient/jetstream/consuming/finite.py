@@ -17,8 +17,7 @@ from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.ordered_reset import take_turn
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
-from jsclient.jetstream.consuming.pull_options import PullOptionsDict
-from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
+from jsclient.jetstream.consuming.pull_options import FETCH_TIMEOUT, PullOptionsDict
 from jsclient.jetstream.consuming.typed import Values, tell
 from jsclient.jetstream.message import JetStreamMsg, M, timestamp_ns
 

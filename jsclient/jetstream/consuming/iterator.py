@@ -18,8 +18,7 @@ from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
 from jsclient.instruments import taking
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE, nak_all, nak_frames
-from jsclient.jetstream.consuming.pull_options import Paused, error_hook
-from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
+from jsclient.jetstream.consuming.pull_options import FETCH_TIMEOUT, Paused, error_hook
 from jsclient.jetstream.consuming.typed import Values, tell
 from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.message import Msg

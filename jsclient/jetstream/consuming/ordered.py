@@ -33,8 +33,13 @@ from jsclient.jetstream.consuming.ordered_sequence import (
     OrderedOptionsDict,
     OrderedState,
 )
-from jsclient.jetstream.consuming.pull_options import MOST_MESSAGES, MOST_UNMEASURED, PullOptions, PullOptionsDict
-from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
+from jsclient.jetstream.consuming.pull_options import (
+    FETCH_TIMEOUT,
+    MOST_MESSAGES,
+    MOST_UNMEASURED,
+    PullOptions,
+    PullOptionsDict,
+)
 from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg, M

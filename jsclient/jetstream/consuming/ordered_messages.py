@@ -39,8 +39,8 @@ from jsclient.jetstream.consuming.ordered_sequence import (
 )
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, message_size
 from jsclient.jetstream.consuming.pull_options import PullOptions
-from jsclient.jetstream.consuming.pull_source import PullSource, QuestionLimit
 from jsclient.jetstream.consuming.pump import Notice, WindowPump
+from jsclient.jetstream.consuming.sources import PullSource, QuestionLimit
 from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.consuming.watchdog import NEVER

@@ -16,9 +16,9 @@ from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox
 from jsclient.jetstream.consuming.pull_options import PullOptions
-from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
 from jsclient.jetstream.consuming.run_out import RunOut
+from jsclient.jetstream.consuming.sources import PullSource
 from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import M

@@ -1,20 +1,33 @@
-"""Options of continuous pulls: `messages()` and `consume()`."""
+"""The options of `messages()`, `consume()` and `fetch()`, and the request of one pull that follows from them."""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
+import msgspec
 
-from jsclient import kinds
+from jsclient import checks, kinds
 from jsclient.cancel import Cancel
-from jsclient.durations import DEFAULT, MOST_SECONDS, Default, Timeout, plain, seconds_of
+from jsclient.durations import (
+    DEFAULT,
+    MOST_SECONDS,
+    Deadline,
+    Default,
+    Timeout,
+    check_timeout,
+    plain,
+    plain_or_none,
+    resolve,
+    seconds_of,
+    to_ns,
+)
 from jsclient.errors import ConfigError
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
-from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
+from jsclient.jetstream.consuming.credit import UNLIMITED_BATCH, WindowCredit
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import ConsumerConfig
@@ -23,9 +36,9 @@ MAX_MESSAGES: Final = 500
 """Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""
 
 MOST_MESSAGES: Final = 64_000
-"""The same for an application that is quick and far from its server (`pull.FASTEST`, `pull.ROUND_TRIPS`). Over 200 ms a
-read of 60,000 took 1.07 s with half of it, and 0.9 s with this. The push of nats-py, where the server sends all of them
-immediately, takes as long.
+"""The same for an application that is quick and far from its server (`FASTEST` and `ROUND_TRIPS` in `credit.py`).
+Over 200 ms a read of 60,000 took 1.07 s with half of it, and 0.9 s with this. The push of nats-py, where the server
+sends all of them immediately, takes as long.
 """
 
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -298,9 +311,9 @@ class PullOptions:
             self.priority,
         )
 
-    def state(self, numbers: Callable[[], int]) -> PullState:
+    def state(self, numbers: Callable[[], int]) -> WindowCredit:
         """For layers: the bookkeeping of one reading."""
-        return PullState(
+        return WindowCredit(
             self.batch_limit,
             self.max_bytes,
             threshold_messages=self.threshold_messages,
@@ -357,3 +370,108 @@ def _most_messages(config: ConsumerConfig) -> int:
     if unacked > 0 and config.ack_policy != "none":
         most = min(most, max(MAX_MESSAGES, 2 * unacked))
     return most
+
+
+# --- one pull ---------------------------------------------------------------------------------------------------
+
+FETCH_TIMEOUT: Final = 30.0
+"""Seconds that fetch and next wait by default (nats.go, nats.java: 30 s)."""
+
+FETCH_HEARTBEAT: Final = 5.0
+"""Idle heartbeat of pulls that wait for 10 s or more (nats.go)."""
+
+SHORTEST_HEARTBEAT: Final = 0.1
+"""Seconds; less would make the server send more heartbeats than messages."""
+
+KNOWN_BODIES: Final = 128
+"""Requests kept: a loop of fetches sends the same one again and again, and making it takes 3 µs."""
+
+
+class PullTerms(msgspec.Struct, frozen=True):
+    """The common terms of all pulls of a call: seconds, and the priority group options."""
+
+    expires: float = 30.0
+    heartbeat: float = 0.0
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int | None = None
+    no_wait: bool = False
+    """The pull ends if there are no messages; with `expires`, if none has come by then."""
+
+    def request(self, batch: int, max_bytes: int = 0, pin_id: str = "") -> bytes:
+        """The body of CONSUMER.MSG.NEXT; durations in ns."""
+        return _body(self, batch, max_bytes, pin_id)
+
+    def within(self, seconds: float) -> PullTerms:
+        """The same for the rest of the time: a heartbeat must be at most half of it, or the server refuses the pull."""
+        heartbeat = self.heartbeat if 2 * self.heartbeat <= seconds else 0.0
+        return msgspec.structs.replace(self, expires=seconds, heartbeat=heartbeat)
+
+
+@functools.lru_cache(KNOWN_BODIES)
+def _body(terms: PullTerms, batch: int, max_bytes: int, pin_id: str) -> bytes:
+    fields = {
+        "batch": batch,
+        "expires": to_ns(terms.expires),
+        "max_bytes": max_bytes,
+        "no_wait": terms.no_wait,
+        "idle_heartbeat": to_ns(terms.heartbeat),
+        "group": terms.group,
+        "min_pending": terms.min_pending,
+        "min_ack_pending": terms.min_ack_pending,
+        "id": pin_id,
+    }
+    request: dict[str, Any] = {name: value for name, value in fields.items() if value}
+    if terms.priority is not None:
+        request["priority"] = terms.priority  # 0 is the highest
+    return msgspec.json.encode(request)
+
+
+def terms_for(
+    timeout: float | None,
+    heartbeat: Timeout,
+    *,
+    group: str = "",
+    min_pending: int = 0,
+    min_ack_pending: int = 0,
+    priority: int | None = None,
+    no_wait: bool = False,
+) -> PullTerms:
+    """The pull terms of a fetch; heartbeats by default from 10 s on. Raises ConfigError."""
+    expires = FETCH_TIMEOUT if timeout is None else timeout
+    if heartbeat is DEFAULT:
+        beat = FETCH_HEARTBEAT if expires >= 2 * FETCH_HEARTBEAT else 0.0
+    else:
+        if not isinstance(heartbeat, Deadline):
+            check_timeout(plain_or_none(heartbeat), "heartbeat")
+        beat = resolve(heartbeat, None) or 0.0
+        if 0 < beat < SHORTEST_HEARTBEAT:
+            raise ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, or None; got {beat:g}")
+        if 2 * beat > expires:
+            raise ConfigError(f"heartbeat must be at most half of the timeout, {expires / 2:g} s; got {beat:g}")
+    check_priority(group, min_pending, min_ack_pending, priority)
+    return PullTerms(expires, beat, group, min_pending, min_ack_pending, priority, no_wait)
+
+
+def check_number(max_messages: int) -> None:
+    """Raises ConfigError for a number that a fetch cannot request."""
+    if type(max_messages) is bool or not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
+        raise ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
+
+
+def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
+    """Refuse options that the server would answer with 400 or ignore."""
+    if group.__class__ is not str or min_pending.__class__ is not int or min_ack_pending.__class__ is not int:
+        kinds.check(str, group=group)
+        kinds.check(int, min_pending=min_pending, min_ack_pending=min_ack_pending)
+    if priority is not None:
+        kinds.check(int, priority=priority)
+    if group:
+        checks.utf8(group, "group", "")
+    elif min_pending or min_ack_pending or priority is not None:
+        raise ConfigError("min_pending, min_ack_pending and priority need group=, a priority group")
+    if min_pending < 0 or min_ack_pending < 0:
+        raise ConfigError("min_pending and min_ack_pending must not be negative")
+    if priority is not None and not 0 <= priority <= 9:
+        raise ConfigError(f"priority must be between 0 (highest) and 9, got {priority}")

@@ -1,6 +1,6 @@
 """The statuses that a server sends about a pull: one table for every way to take messages. Pure.
 
-`classify` finds the row of a status; `as_markdown` prints the table for the documentation.
+`classify` finds the row of a status. `jsclient/jetstream/README.md` shows the same rows, which a test checks.
 """
 
 from __future__ import annotations
@@ -114,43 +114,3 @@ def _unserved(headers: Any) -> tuple[int, int] | None:
         return max(int(messages), 0), max(int(headers.get(names.PENDING_BYTES) or 0), 0)
     except ValueError:
         return None
-
-
-# --- for the documentation ------------------------------------------------------------------------------------
-
-_FETCH_ENDS: Final = {
-    "no messages": "ends: `NO_MESSAGES`",
-    "max bytes": "ends: `MAX_BYTES`; without a message it raises. Goes on where the call has no such limit",
-    "complete": "continues if messages are missing",
-    "timeout": "goes on within its timeout",
-}
-
-
-def as_markdown() -> str:
-    """The table for jsclient/jetstream/README.md."""
-    lines = ["| status | what it says | messages, consume | fetch |", "| --- | --- | --- | --- |"]
-    for row in STATUSES:
-        status = f"{row.code or 'any other'} {row.text}".rstrip()
-        lines.append(f"| {status} | {row.meaning} | {_continuous(row)} | {_finite(row)} |")
-    return "\n".join(lines)
-
-
-def _continuous(row: Row) -> str:
-    if row.kind == "alive":
-        return "goes on"
-    if row.kind == "terminal":
-        return f"raises `{row.error.__name__ if row.error else ''}`"
-    if row.error is None:
-        return "pulls again"
-    when = " once, if the pull had the whole limit" if row.kind == "quiet" else ""
-    return f"`on_error` gets `{row.error.__name__}`{when}; pulls again"
-
-
-def _finite(row: Row) -> str:
-    if row.kind == "alive":
-        return "goes on"
-    if row.reason:
-        return _FETCH_ENDS[row.reason]
-    if row.again:
-        return "pulls again within its timeout"
-    return f"ends: `{row.error.__name__ if row.error else ''}`"

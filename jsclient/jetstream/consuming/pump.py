@@ -19,13 +19,12 @@ from jsclient import errors
 from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.headers import readable
-from jsclient.jetstream.consuming.credit import FIRST_DELAY, Credit
+from jsclient.jetstream.consuming.credit import FIRST_DELAY, Credit, WindowCredit
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
-from jsclient.jetstream.consuming.pull import PullState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
 from jsclient.jetstream.consuming.pull_options import LARGEST, MAX_BYTES, Paused, Resumed
-from jsclient.jetstream.consuming.pull_source import QuestionLimit
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning, classify
+from jsclient.jetstream.consuming.sources import QuestionLimit
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.protocol import Status
 from jsclient.states import LinkEvent
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from jsclient._connection import Mailbox
     from jsclient.connection import Connection
     from jsclient.durations import Deadline
-    from jsclient.jetstream.consuming.pull_request import PullTerms
-    from jsclient.jetstream.consuming.pull_source import PullSource
+    from jsclient.jetstream.consuming.pull_options import PullTerms
+    from jsclient.jetstream.consuming.sources import PullSource
     from jsclient.message import Msg
 
 DIAGNOSE_EVERY: Final = 10.0
@@ -436,7 +435,7 @@ class Pump(Generic[C]):
         self._engine.run_callback(_abandon, self.inbox, give_back)
 
 
-class WindowPump(Pump[PullState]):
+class WindowPump(Pump[WindowCredit]):
     """Keeps the window of an iterator full: its credit returns with each message that the application takes."""
 
     waiting: int = 0

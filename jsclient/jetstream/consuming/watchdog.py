@@ -11,7 +11,7 @@ from typing import Final
 
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.credit import Credit
-from jsclient.jetstream.consuming.pull_request import PullTerms
+from jsclient.jetstream.consuming.pull_options import PullTerms
 
 NEVER: Final = float("inf")
 
