@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from jsclient.testing import watcher
 from jsclient.testing.find import find_server, server_version
 from jsclient.testing.wait import wait_until
 
@@ -52,6 +53,8 @@ class NatsServer:
     `config` is the text of a configuration file, which is merged with the settings of the other arguments. `port=-1`
     lets the server choose a port, which a restart keeps. Without `store_dir` the store is a temporary folder. `stop()`
     keeps it, so `start()` finds its data again; `close()` and the end of `with` remove it. Not thread-safe.
+
+    The server and its temporary folder are gone soon after this process has ended, also if somebody has killed it.
 
     `jetstream=False` switches JetStream off. `args` are added to the command line. `name` is the server's name.
 
@@ -128,6 +131,7 @@ class NatsServer:
             self._command(folder), stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
         )
         _running.add(self)
+        watcher.note(self.pid, str(folder))
         try:
             wait_until(lambda: self._started(ports), START_TIMEOUT, "the ports file did not appear")
         except (TimeoutError, RuntimeError) as error:
@@ -191,6 +195,7 @@ class NatsServer:
     def _reap(self) -> None:
         if self._process is not None:
             self._process.wait(STOP_TIMEOUT)
+            watcher.note(self.pid)
             self._process = None
             _running.discard(self)
         if self._log is not None:
@@ -304,3 +309,4 @@ class NatsServer:
 def _close_all() -> None:
     for server in list(_running):
         server.close()
+    watcher.end()

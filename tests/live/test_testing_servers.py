@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +223,23 @@ def test_a_configuration_that_is_refused_is_told_with_its_reason() -> None:
         server.reload("max_payload: 2000")
         with pytest.raises(RuntimeError, match="Unexpected EOF"):
             server.reload("max_payload: {")
+
+
+def refuses(port: int) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_ends_with_its_process_and_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    code = "from jsclient.testing import NatsServer\ns = NatsServer().start()\nprint(s.port, flush=True)\ninput()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        process.send_signal(number)
+    wait_until(lambda: refuses(port), message="the server still runs")
+    wait_until(lambda: not list(tmp_path.iterdir()), message="its folder is still there")
