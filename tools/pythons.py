@@ -61,7 +61,7 @@ def test(version: tuple[int, int], program: str, arguments: list[str]) -> int:
     if not python.exists():
         subprocess.run([program, "-m", "venv", str(venv)], check=True)
     # Every time: pip finds out quickly that nothing is missing, and setup.cfg may have changed.
-    install = [str(python), "-m", "pip", "install", "-qq", "-e", f"{ROOT}[nkeys,websocket]", *requirements()]
+    install = [str(python), "-m", "pip", "install", "-qq", "-e", f"{ROOT}[nkeys,testing,websocket]", *requirements()]
     if subprocess.run(install, check=False).returncode != 0:
         print(f"pip could not install what the tests need for Python {name}; its messages are above", file=sys.stderr)
         return 1

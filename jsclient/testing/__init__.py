@@ -1,12 +1,12 @@
 """Tools for tests of NATS programs, ours and yours: private servers, scripted ones, broken networks, certificates.
 
-They need only the standard library, except `certificates` (extra `nkeys`). Every thread made here is called
+They need only the standard library, except `certificates` (extra `testing`). Every thread made here is called
 jsclient-testing-*. Every class is a context manager that leaves no thread, socket or process behind.
 """
 
 from jsclient.testing.certs import Certificates, Pair, certificates
 from jsclient.testing.cluster import Cluster, LeafPair
-from jsclient.testing.fake import Close, Expect, FakeClient, FakeServer, Hold, ScriptFailed, Send, info_line
+from jsclient.testing.fake import FakeClient, FakeServer, ScriptFailed, info_line
 from jsclient.testing.find import ServerNotFound, find_server, server_version
 from jsclient.testing.proxy import Flow, Proxy
 from jsclient.testing.server import NatsServer, running_servers
@@ -18,10 +18,6 @@ __all__ = [
     "LeafPair",
     "FakeServer",
     "FakeClient",
-    "Send",
-    "Expect",
-    "Hold",
-    "Close",
     "ScriptFailed",
     "info_line",
     "Proxy",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from types import TracebackType
 
 from jsclient.testing.server import NatsServer
 from jsclient.testing.wait import free_port, wait_until
@@ -92,9 +91,7 @@ class Cluster(_Group):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
@@ -195,9 +192,7 @@ class LeafPair(_Group):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:

@@ -1,15 +1,13 @@
 """A scripted server that sends exact bytes, for cases that a real server does not produce. Standard library only.
 
-    def script(client):
-        client.send(info_line(max_payload=100))
-        client.expect(b"CONNECT ")
-        client.send(b"PONG\r\n")
-        client.close()
+def script(client):
+    client.send(info_line(max_payload=100))
+    client.expect(b"CONNECT ")
+    client.send(b"PONG\r\n")
+    client.close()
 
-    with FakeServer(script) as fake:
-        connect(fake.url)
-
-The same as data: `FakeServer([Send(info_line()), Expect(b"PING\r\n"), Send(b"PONG\r\n"), Close()])`.
+with FakeServer(script) as fake:
+    connect(fake.url)
 """
 
 from __future__ import annotations
@@ -19,9 +17,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any
 
 from jsclient.threads import Thread
@@ -40,35 +36,7 @@ class _Stopped(Exception):
     """The fake server is being closed while a script waits."""
 
 
-@dataclass(frozen=True)
-class Send:
-    """Send exactly these bytes."""
-
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Expect:
-    """Read until these bytes have arrived. Consumes them and all bytes before them."""
-
-    data: bytes
-    timeout: float = EXPECT_TIMEOUT
-
-
-@dataclass(frozen=True)
-class Close:
-    """Close the connection with a FIN, or with a RST if `reset` is True."""
-
-    reset: bool = False
-
-
-@dataclass(frozen=True)
-class Hold:
-    """Keep the connection open until the client closes it or the fake server ends."""
-
-
-Step = Send | Expect | Close | Hold
-Script = Callable[["FakeClient"], None] | Sequence[Step]
+Script = Callable[["FakeClient"], Any]
 
 
 def info_line(**fields: Any) -> bytes:
@@ -188,29 +156,12 @@ class FakeClient:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
-    def play(self, script: Script) -> None:
-        """Run a script given as a function or as steps."""
-        if callable(script):
-            script(self)
-            return
-        for step in script:
-            if isinstance(step, Send):
-                self.send(step.data)
-            elif isinstance(step, Expect):
-                self.expect(step.data, step.timeout)
-            elif isinstance(step, Hold):
-                self.hold()
-            elif step.reset:
-                self.reset()
-            else:
-                self.close()
-
 
 class FakeServer:
     """Plays `scripts[n]` to the n-th connection, and the last one to all further connections. Each has its own thread.
 
     A connection is closed when its script ends. If a script failed, `close()` and the end of `with` raise ScriptFailed
-    (unless the block raises itself). `errors` has the failures earlier.
+    (unless the block raises itself). `errors` has the failures earlier. `FakeServer(FakeClient.hold)` never answers.
 
     `port` is the port to listen on; 0 (default) chooses one.
 
@@ -259,7 +210,7 @@ class FakeServer:
 
     def _serve(self, client: FakeClient) -> None:
         try:
-            client.play(self.scripts[min(client.number, len(self.scripts) - 1)])
+            self.scripts[min(client.number, len(self.scripts) - 1)](client)
         except _Stopped:
             pass
         except BaseException as error:
@@ -286,9 +237,7 @@ class FakeServer:
     def __enter__(self) -> FakeServer:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
             return

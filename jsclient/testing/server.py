@@ -15,7 +15,6 @@ import urllib.request
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from jsclient.testing import watcher
@@ -220,9 +219,7 @@ class NatsServer:
     def __enter__(self) -> NatsServer:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     # --- faults and settings ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.live.test_cli import cli, environ
 import jsclient
 from jsclient import keyvalue, objectstore
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.testing import FakeServer, Hold, NatsServer
+from jsclient.testing import FakeClient, FakeServer, NatsServer
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_contexts(tmp_path: Path) -> None:
 
 
 def test_a_silent_server_is_given_up_soon() -> None:
-    with FakeServer([Hold()]) as silent:
+    with FakeServer(FakeClient.hold) as silent:
         start = time.monotonic()
         assert words(silent.url, "stream", "info", "") == []
         assert time.monotonic() - start < 3

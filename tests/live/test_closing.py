@@ -20,7 +20,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.testing import FakeServer, Hold, NatsServer, Proxy, free_port, wait_until
+from jsclient.testing import FakeClient, FakeServer, NatsServer, Proxy, free_port, wait_until
 
 Count = Callable[[int, int], int]
 
@@ -70,7 +70,7 @@ def test_connect_and_close_leave_nothing(server: NatsServer, count: Count) -> No
 def test_failed_connects_leave_nothing(count: Count) -> None:
     port = free_port()
     before = descriptors()
-    with FakeServer([Hold()]) as silent:
+    with FakeServer(FakeClient.hold) as silent:
         for number in range(count(200, 50)):
             with pytest.raises(errors.ConnectFailed):
                 if number % 10:
@@ -82,7 +82,7 @@ def test_failed_connects_leave_nothing(count: Count) -> None:
 
 
 def test_close_during_an_outage_and_during_a_dial() -> None:
-    with FakeServer([Hold()]) as silent:
+    with FakeServer(FakeClient.hold) as silent:
         nc = jsclient.connect(silent.url, retry_on_failed_connect=True, connect_timeout=30)
         wait_until(lambda: silent.clients)
         started = time.monotonic()
@@ -112,7 +112,7 @@ def test_close_while_the_delay_hook_waits(server: NatsServer) -> None:
 
 def test_ctrl_c_ends_a_connect() -> None:
     """A silent server and a long timeout: Ctrl-C is not held up by it."""
-    with FakeServer([Hold()]) as silent:
+    with FakeServer(FakeClient.hold) as silent:
 
         def interrupt() -> None:
             wait_until(lambda: silent.clients)

@@ -127,7 +127,9 @@ def test_client_certificates(certs: Certificates, ours: TLSOptions) -> None:
 
 def test_client_certificate_as_the_user(certs: Certificates, ours: TLSOptions) -> None:
     """`verify_and_map`: the certificate is the credentials."""
-    config = certs.server_config(extra="verify_and_map: true") + 'authorization { users: [ { user: "CN=client" } ] }'
+    config = (
+        certs.server_config(extra="verify_and_map: true") + 'authorization { users: [ { user: "client.example" } ] }'
+    )
     with NatsServer(config, jetstream=False) as server:
         works(server.url, tls=attrs.evolve(ours, cert_file=certs.client.cert, key_file=certs.client.key))
 

@@ -7,6 +7,7 @@ import itertools
 import queue
 import ssl
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,13 +17,10 @@ from jsclient import ConnectionState, ReconnectPolicy, TLSOptions, errors
 from jsclient._connection import session
 from jsclient.connection import engine_of
 from jsclient.testing import (
-    Close,
-    Expect,
     FakeClient,
     FakeServer,
     NatsServer,
     Proxy,
-    Send,
     certificates,
     free_port,
     info_line,
@@ -234,7 +232,7 @@ def test_a_refusal_in_one_piece_with_the_greeting_is_heard() -> None:
         ("Authorization Violation", errors.ConnectFailed, True),
     ):
         greeting = info_line(tls_required=tls) + f"-ERR '{text}'\r\n".encode()
-        with FakeServer([Send(greeting), Close()]) as fake, pytest.raises(wanted) as caught:
+        with FakeServer(partial(FakeClient.send, data=greeting)) as fake, pytest.raises(wanted) as caught:
             jsclient.connect(fake.url)
         assert type(caught.value) is wanted
 
@@ -276,7 +274,13 @@ def test_an_error_that_is_not_known_is_the_reason_if_the_server_closes() -> None
             with pytest.raises(errors.ConnectionLost, match="Newer Server"):
                 nc.flush()
             assert "Something Of A Newer Server" in str(lost.get(timeout=20))
-    with FakeServer([Send(info_line()), Expect(b"PING\r\n"), Send(NOTICE), Close()]) as fake:
+
+    def only_a_notice(client: FakeClient) -> None:
+        client.send(info_line())
+        client.expect(b"PING\r\n")
+        client.send(NOTICE)
+
+    with FakeServer(only_a_notice) as fake:
         with pytest.raises(errors.ServerError, match="Newer Server"):
             jsclient.connect(fake.url)
 

@@ -15,12 +15,10 @@ import jsclient
 from jsclient import TLSOptions, errors
 from jsclient.testing import (
     Certificates,
-    Expect,
+    FakeClient,
     FakeServer,
-    Hold,
     NatsServer,
     Proxy,
-    Send,
     certificates,
     free_port,
     wait_until,
@@ -95,7 +93,12 @@ def test_wss(wss_server: NatsServer, certs: Certificates) -> None:
 
 def test_a_wss_url_never_talks_in_clear() -> None:
     # What answers is no TLS: so the attempt ends when its hello has come, and not with a time that may be over before.
-    with FakeServer([Expect(CLIENT_HELLO), Send(b"HTTP/1.1 400 Bad Request\r\n\r\n"), Hold()]) as fake:
+    def no_tls(client: FakeClient) -> None:
+        client.expect(CLIENT_HELLO)
+        client.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        client.hold()
+
+    with FakeServer(no_tls) as fake:
         ways: list[tuple[str, dict[str, Any]]] = [
             (f"wss://127.0.0.1:{fake.port}", {}),
             (f"ws://127.0.0.1:{fake.port}", {"tls": TLSOptions()}),

@@ -22,7 +22,7 @@ from jsclient.jetstream.consuming.fetch import BatchEnd
 from jsclient.jetstream.consuming.ordered_reset import MENDED
 from jsclient.jetstream.consuming.pull_statuses import STATUSES as ROWS
 from jsclient.jetstream.consuming.pull_statuses import Row, classify, row_of
-from jsclient.testing import FakeClient, FakeServer, Hold, ScriptFailed, wait_until
+from jsclient.testing import FakeClient, FakeServer, ScriptFailed, wait_until
 
 P = "Nats-Pending-Messages: {left}\r\nNats-Pending-Bytes: 0\r\n"
 
@@ -273,7 +273,7 @@ def test_a_link_that_is_cut_is_not_the_same_as_nothing_there() -> None:
 @pytest.mark.slow
 def test_a_link_that_stays_down_is_an_error_also_for_fetches_that_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jsclient.jetstream.consuming.fetch.NO_WAIT_TIMEOUT", 0.3)
-    with FakeServer(cut_after_the_pull, [Hold()]) as fake, jsclient.connect(fake.url) as nc:
+    with FakeServer(cut_after_the_pull, FakeClient.hold) as fake, jsclient.connect(fake.url) as nc:
         consumer = JetStream(nc).consumer("S", "C", fetch_info=False)
         with pytest.raises(errors.ConnectionLost):
             consumer.fetch(2, timeout=0)

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from jsclient.testing import Close, Expect, FakeClient, FakeServer, Hold, ScriptFailed, Send, info_line
+from jsclient.testing import FakeClient, FakeServer, ScriptFailed, info_line
 
 
 def dial(fake: FakeServer) -> socket.socket:
@@ -28,8 +28,13 @@ def read_all(sock: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_steps_send_exact_bytes_and_wait_for_theirs() -> None:
-    with FakeServer([Send(b"one"), Expect(b"two"), Send(b"three"), Close()]) as fake, dial(fake) as sock:
+def test_a_script_sends_exact_bytes_and_waits_for_those_of_the_client() -> None:
+    def script(client: FakeClient) -> None:
+        client.send(b"one")
+        client.expect(b"two")
+        client.send(b"three")
+
+    with FakeServer(script) as fake, dial(fake) as sock:
         assert take(sock, 3) == b"one"
         sock.sendall(b"..tw")
         sock.sendall(b"o")
@@ -55,7 +60,7 @@ def test_a_function_can_shake_hands() -> None:
 
 
 def test_each_connection_has_its_script_and_the_last_one_stays() -> None:
-    with FakeServer([Send(b"1")], [Send(b"2")]) as fake:
+    with FakeServer(lambda client: client.send(b"1"), lambda client: client.send(b"2")) as fake:
         answers = []
         for _ in range(3):
             with dial(fake) as sock:
@@ -64,7 +69,11 @@ def test_each_connection_has_its_script_and_the_last_one_stays() -> None:
 
 
 def test_reset_is_a_reset() -> None:
-    with FakeServer([Expect(b"x"), Close(reset=True)]) as fake, dial(fake) as sock:
+    def script(client: FakeClient) -> None:
+        client.expect(b"x")
+        client.reset()
+
+    with FakeServer(script) as fake, dial(fake) as sock:
         sock.sendall(b"x")
         with pytest.raises(ConnectionResetError):
             sock.recv(1)
@@ -72,7 +81,7 @@ def test_reset_is_a_reset() -> None:
 
 def test_a_broken_expectation_fails_the_test_with_what_came_instead() -> None:
     with pytest.raises(ScriptFailed, match="expected b'CONNECT'.*b'HELLO'"):
-        with FakeServer([Expect(b"CONNECT")]) as fake:
+        with FakeServer(lambda client: client.expect(b"CONNECT")) as fake:
             with dial(fake) as sock:
                 sock.sendall(b"HELLO")
                 sock.shutdown(socket.SHUT_WR)
@@ -80,7 +89,11 @@ def test_a_broken_expectation_fails_the_test_with_what_came_instead() -> None:
 
 
 def test_closing_ends_scripts_that_wait() -> None:
-    with FakeServer([Send(b"hello"), Hold()]) as fake, dial(fake) as sock:
+    def script(client: FakeClient) -> None:
+        client.send(b"hello")
+        client.hold()
+
+    with FakeServer(script) as fake, dial(fake) as sock:
         assert take(sock, 5) == b"hello"
         fake.close()
         assert sock.recv(1) == b""
