@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 from typing import Any
@@ -72,13 +71,6 @@ def test_an_empty_fetch_from_afar_is_no_error_either(server: NatsServer, js: Jet
         for _ in range(2):
             batch = consumer.fetch(10, timeout=2, heartbeat=0.9)
             assert (len(batch), batch.ended, batch.error) == (0, BatchEnd.TIMEOUT, None)
-
-
-def test_an_empty_fetch_is_no_error(js: JetStream) -> None:
-    batch = durable(js).fetch(10, timeout=0.2)
-    assert not batch
-    assert len(batch) == 0
-    assert batch.ended is BatchEnd.TIMEOUT
 
 
 @pytest.mark.parametrize("call", [lambda c: c.fetch_no_wait(10), lambda c: c.fetch(10, timeout=0)])
@@ -217,19 +209,6 @@ def test_threads_fetch_at_once(js: JetStream) -> None:
     assert sorted(seen) == list(range(1, 1001))
 
 
-def test_a_deleted_consumer_is_named(js: JetStream, server: NatsServer) -> None:
-    consumer = durable(js)
-    timer = threading.Timer(0.2, js.delete_consumer, ("F", "C"))
-    timer.start()
-    started = time.monotonic()
-    with pytest.raises(errors.ConsumerDeleted):
-        consumer.fetch(1, timeout=20, heartbeat=1)
-    timer.join()
-    assert time.monotonic() - started < 4
-    with pytest.raises((errors.PullNoResponders, errors.ConsumerDeleted)):
-        consumer.fetch(1, timeout=2, heartbeat=1)  # 2.9 says nothing at all: the heartbeat does
-
-
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_of_a_deleted_stream_nothing_is_said_to_stay(js: JetStream, when: str) -> None:
     publish(js, 3)
@@ -294,19 +273,6 @@ def test_a_fetch_lives_through_a_reconnect(server: NatsServer, js: JetStream) ->
         thread.join()
         assert len(batch) == 4
         assert len({message.metadata.stream_seq for message in batch}) == 4
-
-
-def test_close_releases_a_blocked_fetch(server: NatsServer, js: JetStream) -> None:
-    durable(js)
-    nc = jsclient.connect(server.url)
-    consumer = JetStream(nc).consumer("F", "C")
-    timer = threading.Timer(0.2, nc.close)
-    timer.start()
-    started = time.monotonic()
-    with pytest.raises(errors.ConnectionClosed):
-        consumer.fetch(1, timeout=20)
-    assert time.monotonic() - started < 2
-    timer.join()
 
 
 def test_without_permission_to_pull_the_reason_is_told(server: NatsServer) -> None:
@@ -399,14 +365,6 @@ def test_handles_without_a_round_trip(js: JetStream) -> None:
         assert messages.next(timeout=5).metadata.stream_seq == 2
     assert sent == []
     assert consumer.cached_info is None
-
-
-def test_a_consumer_does_not_pickle(js: JetStream) -> None:
-    consumer = durable(js)
-    publish(js, 1)
-    for thing in (consumer, consumer.next()):
-        with pytest.raises(TypeError):
-            pickle.dumps(thing)
 
 
 @pytest.mark.parametrize("timeout", [20, 0])

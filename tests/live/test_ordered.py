@@ -48,19 +48,6 @@ def test_everything_in_order_and_nothing_left_behind(js: JetStream) -> None:
     assert messages.resets == 0
 
 
-def test_deletion_of_the_consumer_is_mended(js: JetStream) -> None:
-    publish(js, 1000)
-    ordered = js.stream("O").ordered_consumer()
-    with ordered.messages(max_messages=20, heartbeat=1) as messages:
-        seen = take(messages, 100)
-        for _ in range(3):
-            js.delete_consumer("O", ordered.info().name)
-            seen += take(messages, 100)
-        assert seen == list(range(1, 401))
-        assert messages.resets >= 3
-    wait_until(lambda: consumers(js) == 0, 5)
-
-
 def test_reconnects_are_mended(server: NatsServer, js: JetStream) -> None:
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
         publish(js, 500)
@@ -90,15 +77,6 @@ def test_a_gap_is_noticed_and_filled(js: JetStream) -> None:
         del seen[:]
         seen = [int(messages.next(timeout=10).data) for _ in range(5)]
     assert seen == sorted(set(seen))
-
-
-def test_a_deleted_stream_is_raised(js: JetStream) -> None:
-    with js.stream("O").ordered_consumer().messages(heartbeat=0.5, on_error=lambda error: None) as messages:
-        timer = threading.Timer(0.2, js.delete_stream, ("O",))
-        timer.start()
-        with pytest.raises(errors.StreamNotFound):
-            messages.next(timeout=20)
-        timer.join()
 
 
 def test_attempts_can_be_limited(server: NatsServer, js: JetStream) -> None:

@@ -115,17 +115,6 @@ def test_typo_is_told_in_under_a_second(js: JetStream) -> None:
     assert isinstance(caught.value, errors.NoResponders)
 
 
-def test_no_retries_means_at_once(js: JetStream) -> None:
-    start = time.monotonic()
-    with pytest.raises(errors.NoStreamResponse):
-        js.publish("nosuchstream", b"x", retry_attempts=0)
-    assert time.monotonic() - start < 0.2
-    start = time.monotonic()
-    with pytest.raises(errors.NoStreamResponse, match="3 attempts"):
-        js.publish("nosuchstream", b"x", retry_attempts=2, retry_wait=0.1)
-    assert 0.2 <= time.monotonic() - start < 1
-
-
 def test_a_stream_that_comes_in_time_is_found(js: JetStream) -> None:
     timer = threading.Timer(0.15, lambda: js.create_stream(StreamConfig(name="L", subjects=["late"])))
     timer.start()
@@ -198,15 +187,6 @@ def test_what_must_not_reach_the_wire(js: JetStream) -> None:
     assert js.publish_async("s.a", bytes(js.nc.max_payload)).result(5).seq == 2
     assert js.publish("s.a", b"", headers={"A": "x" * 65_000}).seq == 3
     assert js.stream("S").info().state.messages == 3
-
-
-def test_payload_kinds(js: JetStream) -> None:
-    for payload in (b"\xff", "ü", bytearray(b"ba"), memoryview(b"mv")):
-        js.publish("s.a", payload)
-        js.publish_async("s.a", payload).result(5)
-    stream = js.stream("S")
-    stored = [stream.get_msg(seq).data for seq in range(1, 9)]
-    assert stored == [b"\xff", b"\xff", b"\xc3\xbc", b"\xc3\xbc", b"ba", b"ba", b"mv", b"mv"]
 
 
 def test_closed_connection(js: JetStream, server: NatsServer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import threading
 import time
 from typing import Any
@@ -51,48 +50,6 @@ def test_many_in_order(js: JetStream) -> None:
     assert [future.result().seq for future in futures] == list(range(1, 5001))
 
 
-def test_the_three_ways_to_give_a_message_id(js: JetStream) -> None:
-    js.publish_async("s.a", b"x", msg_id="same").result(5)
-    assert js.publish_async("s.a", b"x", headers={"Nats-Msg-Id": "same"}).result(5).duplicate
-    assert js.publish_msg_async(PubMsg("s.a", b"x", {"Nats-Msg-Id": "same"})).result(5).duplicate
-    assert js.publish_msg_async(PubMsg("s.a", b"x"), msg_id="same").result(5).duplicate
-
-
-def test_a_reply_subject_is_refused(js: JetStream) -> None:
-    with pytest.raises(errors.AsyncPublishReplySet):
-        js.publish_msg_async(PubMsg("s.a", b"x", reply="somewhere"))
-
-
-def test_errors_of_the_stream_reach_the_future(js: JetStream) -> None:
-    future = js.publish_async("s.a", b"x", expected_last_seq=99)
-    with pytest.raises(errors.WrongLastSequence):
-        future.result(5)
-    assert isinstance(future.exception(), errors.WrongLastSequence)
-
-
-def test_typo_is_told_in_under_a_second(js: JetStream) -> None:
-    start = time.monotonic()
-    futures = [js.publish_async("nosuchstream", b"%d" % number) for number in range(100)]
-    for future in futures:
-        assert isinstance(future.exception(5), errors.NoStreamForSubject)
-    assert time.monotonic() - start < 1
-    assert isinstance(js.publish_async("nosuchstream", b"x").exception(5), errors.NoStreamForSubject)
-
-
-def test_retry_attempts(js: JetStream) -> None:
-    with AsyncPublisher(js, retry_attempts=0) as publisher:
-        start = time.monotonic()
-        assert isinstance(publisher.publish("nosuchstream", b"x").exception(5), errors.NoStreamResponse)
-        assert time.monotonic() - start < 0.3
-
-
-def test_a_stream_that_comes_in_time_is_found(js: JetStream) -> None:
-    future = js.publish_async("late", b"x")
-    js.nc.flush()
-    js.create_stream(StreamConfig(name="L", subjects=["late"]))
-    assert future.result(5).stream == "L"
-
-
 def test_callbacks(js: JetStream) -> None:
     called: list[tuple[Any, str]] = []
     acked: list[PublishFuture] = []
@@ -124,74 +81,6 @@ def test_a_callback_may_publish_and_wait(js: JetStream) -> None:
     js.publish_async("s.a", b"x").add_done_callback(again)
     wait_until(lambda: len(results) == 2)
     assert results == [2, 3]
-
-
-def test_full_window_raises_or_waits(js: JetStream, silent: str) -> None:
-    with AsyncPublisher(js, max_pending=10, stall_wait=0, ack_timeout=0.5) as publisher:
-        futures = [publisher.publish(silent, b"x") for _ in range(10)]
-        with pytest.raises(errors.TooManyStalledMessages) as caught:
-            publisher.publish(silent, b"x")
-        assert isinstance(caught.value, errors.NotStored)
-        assert publisher.pending() == 10
-        for future in futures:
-            assert isinstance(future.exception(5), errors.PublishUnknown)
-        assert publisher.publish("s.a", b"x").result(5).seq == 1
-    with AsyncPublisher(js, max_pending=10, stall_wait=0.2, ack_timeout=5) as publisher:
-        for _ in range(10):
-            publisher.publish(silent, b"x")
-        start = time.monotonic()
-        with pytest.raises(errors.TooManyStalledMessages):
-            publisher.publish(silent, b"x")
-        assert 0.15 < time.monotonic() - start < 2
-        publisher.recovery.abandon("the test is over")
-    with AsyncPublisher(js, max_pending=10) as publisher:
-        futures = [publisher.publish("s.a", b"x") for _ in range(1000)]
-        publisher.complete(10)
-        assert all(future.exception() is None for future in futures)
-
-
-def test_window_in_bytes(js: JetStream) -> None:
-    with AsyncPublisher(js, max_pending=100, max_pending_bytes=1_000_000, stall_wait=0, ack_timeout=30) as publisher:
-        js.create_stream(StreamConfig(name="N", subjects=["n.>"], no_ack=True, storage="memory"))
-        for _ in range(2):
-            publisher.publish("n.x", bytes(400_000))
-        with pytest.raises(errors.TooManyStalledMessages):
-            publisher.publish("n.x", bytes(400_000))
-        for _ in range(18):
-            publisher.publish("n.x", b"small")
-        with pytest.raises(errors.TooManyStalledMessages):
-            for _ in range(10):
-                publisher.publish("n.x", b"small")
-        publisher.recovery.abandon("the test is over")
-        assert publisher.window.limit == 100
-    with AsyncPublisher(js, max_pending=100, max_pending_bytes=100_000) as publisher:
-        futures = [publisher.publish("s.big", bytes(300_000)) for _ in range(20)]
-        publisher.complete(20)
-        assert all(future.exception() is None for future in futures)
-        assert publisher.window.limit == 100
-
-
-def test_ack_timeout_is_an_unknown_outcome(js: JetStream, silent: str) -> None:
-    with AsyncPublisher(js, ack_timeout=0.4) as publisher:
-        start = time.monotonic()
-        future = publisher.publish(silent, b"x")
-        with pytest.raises(errors.TimedOut):
-            future.result(0.05)
-        assert not future.done()
-        with pytest.raises(errors.PublishUnknown):
-            future.result(5)
-        assert 0.3 < time.monotonic() - start < 2
-        assert publisher.pending() == 0
-
-
-def test_complete_with_a_timeout(js: JetStream, silent: str) -> None:
-    with AsyncPublisher(js, ack_timeout=1) as publisher:
-        publisher.complete(0)
-        publisher.publish(silent, b"x")
-        start = time.monotonic()
-        with pytest.raises(errors.TimedOut, match="1 published"):
-            publisher.complete(0.1)
-        assert time.monotonic() - start < 1
 
 
 def test_close_resolves_everything(server: NatsServer, js: JetStream, silent: str) -> None:
@@ -320,30 +209,6 @@ def test_drain_says_that_acks_did_not_come_in_its_time(server: NatsServer, silen
     assert nc.closed
     with pytest.raises((errors.PublishUnknown, errors.ConnectionClosed)):
         future.result(5)
-
-
-def test_live_objects_do_not_pickle(js: JetStream) -> None:
-    future = js.publish_async("s.a", b"x")
-    future.result(5)
-    for thing in (future, js.async_publisher):
-        with pytest.raises(TypeError, match="cannot be pickled"):
-            pickle.dumps(thing)
-    error = js.publish_async("s.a", b"x", expected_stream="other").exception(5)
-    assert type(pickle.loads(pickle.dumps(error))) is errors.StreamMismatch
-
-
-def test_bad_settings(js: JetStream) -> None:
-    for bad in (
-        {"max_pending": 0},
-        {"max_pending_bytes": 0},
-        {"ack_timeout": 0},
-        {"stall_wait": -1},
-        {"retry_wait": -1},
-    ):
-        with pytest.raises(ValueError):
-            AsyncPublisher(js, **bad)  # type: ignore[arg-type]
-    with pytest.raises(errors.ConfigError):
-        JetStream(js.nc, publish_async_nonsense=1)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("way", ["publish", "publish_async"])

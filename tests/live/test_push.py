@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -127,30 +126,6 @@ def test_a_second_subscriber_without_a_group_is_refused(js: JetStream) -> None:
         js.nc.flush()
         with pytest.raises(errors.ConsumerAlreadyBound):
             js.push_consumer("P", "C").messages()
-
-
-def test_what_was_not_taken_goes_back(js: JetStream) -> None:
-    publish(js, 50)
-    consumer = push(js, ack_wait=30.0)
-    with consumer.messages() as messages:
-        messages.next(timeout=5).ack()
-        wait_until(lambda: messages.buffered == 49, 5)
-    seen: set[int] = set()
-    with consumer.messages() as messages:
-        while len(seen) < 49:
-            seen.add(messages.next(timeout=5).metadata.stream_seq)
-    assert seen == set(range(2, 51))
-
-
-def test_a_deleted_consumer_is_raised(js: JetStream) -> None:
-    with push(js, idle_heartbeat=0.5).messages() as messages:
-        timer = threading.Timer(0.2, js.delete_consumer, ("P", "C"))
-        timer.start()
-        started = time.monotonic()
-        with pytest.raises(errors.ConsumerDeleted):
-            messages.next(timeout=10)
-        assert time.monotonic() - started < 3
-        timer.join()
 
 
 def test_missing_heartbeats_are_reported(server: NatsServer, js: JetStream) -> None:

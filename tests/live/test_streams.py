@@ -9,6 +9,7 @@ import pytest
 
 from jsclient import errors
 from jsclient.jetstream import (
+    ConsumerConfig,
     JetStream,
     Placement,
     Republish,
@@ -313,9 +314,11 @@ def test_bad_stream_names_never_reach_the_wire(js: JetStream, name: str) -> None
 def test_live_objects_refuse_to_be_pickled(js: JetStream) -> None:
     import pickle
 
-    stream = js.create_stream(StreamConfig(name="S"))
-    for thing in (js, stream):
-        with pytest.raises(TypeError, match="ConnectOptions"):
+    stream = js.create_stream(StreamConfig(name="S", subjects=["s"]))
+    consumer = stream.create_consumer(ConsumerConfig(durable_name="C"))
+    js.publish("s")
+    for thing in (js, stream, consumer, consumer.next(timeout=5)):
+        with pytest.raises(TypeError):
             pickle.dumps(thing)
     info = stream.info()
     assert pickle.loads(pickle.dumps(info)) == info

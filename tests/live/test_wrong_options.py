@@ -404,16 +404,6 @@ def test_times_beyond_what_the_system_counts(server: NatsServer) -> None:
             nc.drain(long)
 
 
-def test_a_ttl_in_a_bucket_without_one_says_what_applies_to_buckets(rig: Rig) -> None:
-    if not rig.nc.server_info.at_least(2, 11):
-        return
-    bucket = keyvalue.create_key_value(rig.js, keyvalue.KeyValueConfig(bucket="nottl"))
-    for call in (lambda: bucket.create("a", b"", ttl=5), lambda: bucket.purge("a", ttl=5)):
-        with pytest.raises(errors.MessageTtlRefused, match="limit_marker_ttl") as caught:
-            call()
-        assert "allow_msg_ttl" not in str(caught.value)
-
-
 @pytest.mark.parametrize("what", ARGUMENTS)
 def test_a_wrong_argument_is_one_too(rig: Rig, what: str) -> None:
     before = rig.nc.stats().bytes_out
