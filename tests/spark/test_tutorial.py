@@ -1,4 +1,4 @@
-"""The tutorial for Spark is followed step by step, in processes of its own as the reader starts them."""
+"""Pages about Spark are followed step by step, in processes of their own as the reader starts them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from tests import tutorials
 
 from jsclient.testing import NatsServer
 
-PAGES = Path(__file__).parents[2] / "tools" / "docs" / "pages"
+ROOT = Path(__file__).parents[2]
+PAGES = ["jsclient/spark/README.md", "tools/docs/pages/spark-job.md", "tools/docs/pages/dataframe-once.md"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("page", ["spark-job", "dataframe-once"])
-def test_a_tutorial(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     with NatsServer() as server:
-        tutorials.follow(PAGES / f"{page}.md", tmp_path, server)
+        tutorials.follow(ROOT / page, tmp_path, server)
