@@ -41,6 +41,7 @@ class Member(MemberState):
     """One member of a group. Programs see the GroupPool."""
 
     stopping: bool  # again, because pyright infers a type here, too
+    group_config: config.Group
     taken_from: Consumer[Any] | None
 
     def __init__(
