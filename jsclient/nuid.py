@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
+import random
 import struct
 from base64 import urlsafe_b64encode
 from collections import deque
@@ -37,6 +37,7 @@ _MIN_STEP: Final = 33
 _MAX_STEP: Final = 333
 _PAIRS: Final = [a + b for a in ALPHABET for b in ALPHABET]  # two digits per division: twice as fast
 _PAIR: Final = BASE * BASE
+_below: Final = random.SystemRandom().randrange  # as secrets.randbelow, whose module costs 3 ms to import
 
 
 def _encode(number: int, length: int) -> str:
@@ -55,9 +56,9 @@ class _Generator:
     __slots__ = ("_prefix", "_sequence")
 
     def __init__(self) -> None:
-        self._prefix = _encode(secrets.randbelow(BASE**PREFIX_LENGTH), PREFIX_LENGTH)
-        step = _MIN_STEP + secrets.randbelow(_MAX_STEP - _MIN_STEP)
-        self._sequence = waiting.numbers(secrets.randbelow(_SEQUENCE_END), step)
+        self._prefix = _encode(_below(BASE**PREFIX_LENGTH), PREFIX_LENGTH)
+        step = _MIN_STEP + _below(_MAX_STEP - _MIN_STEP)
+        self._sequence = waiting.numbers(_below(_SEQUENCE_END), step)
 
     def nuid(self) -> str | None:
         """The next NUID, or None when the counter of this prefix is used up."""
@@ -108,7 +109,7 @@ def tokens() -> Iterator[bytes]:
 
 def inbox_id() -> str:
     """22 base-62 characters from the system's random source (130 bits), which no one else can guess."""
-    return _encode(secrets.randbelow(BASE**INBOX_LENGTH), INBOX_LENGTH)
+    return _encode(_below(BASE**INBOX_LENGTH), INBOX_LENGTH)
 
 
 if hasattr(os, "register_at_fork"):

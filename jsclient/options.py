@@ -10,16 +10,19 @@ import datetime as dt
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
+import msgspec
 
 from jsclient import checks, errors, handlers, kinds, protocol
-from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import IS_SECRET, SecretSource, as_secret
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.instruments import Instrumentation
 from jsclient.urls import masked, split_urls
+
+if TYPE_CHECKING:
+    from jsclient.auth.credentials import Authenticator
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to connect to one server, including TLS and handshake (ADR-40; Go's 2 s fails over slow links)."""
@@ -101,8 +104,7 @@ class TLSOptions:
     handshake_first: bool = attrs.field(default=False, validator=kinds.field(bool))
 
 
-@attrs.frozen(kw_only=True)
-class PoolServer:
+class PoolServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server that the client may connect to next; `ReconnectPolicy.choose` gets a list of them.
 
     Attributes:
@@ -317,6 +319,8 @@ class ConnectOptions:
 
     def authenticator(self) -> Authenticator:
         """The authentication of these options. Raises ConfigError for conflicting credentials. Reads no files."""
+        from jsclient.auth.credentials import Authenticator  # not before there are options: it costs 3 ms
+
         return Authenticator(
             user=self.user,
             password=self.password,

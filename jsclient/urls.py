@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-import attrs
+import msgspec
 
 from jsclient.auth.secret import Literal, Secret
 from jsclient.errors import ConfigError
@@ -20,16 +20,15 @@ _NEXT_SERVER: Final = re.compile(rf",(?=\s*(?:{'|'.join(DEFAULT_PORTS)})://)", r
 _NOT_A_PORT: Final = re.compile(r"(^[^\[/:]*:)(?![0-9]*(?:/|$))[^/]*")  # of a host that is not an IPv6 address
 
 
-@attrs.frozen(kw_only=True, repr=False)
-class Server:
+class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One address. `token` is a single word before the @. User information and query are never shown."""
 
     scheme: str
     host: str
     port: int
     user: str = ""
-    password: Secret | None = attrs.field(default=None, repr=False)
-    token: Secret | None = attrs.field(default=None, repr=False)
+    password: Secret | None = None
+    token: Secret | None = None
     path: str = "/"
     tls_name: str = ""
     """The name that a certificate must carry; differs from `host` if another server named this one."""

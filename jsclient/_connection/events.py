@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import attrs
+import msgspec
 
 from jsclient import errors, handlers, instruments, waiting
 from jsclient._connection.callbacks import EventsThread
@@ -41,8 +41,7 @@ NEXT_TIMEOUT: Final = 30.0
 Kind = Literal["connected", "disconnected", "reconnected", "closed", "discovered_servers", "lame_duck", "error"]
 
 
-@attrs.frozen
-class ConnectionEvent:
+class ConnectionEvent(msgspec.Struct, frozen=True):
     """One thing that happened; the callback `on_<kind>` gets the same event.
 
     Attributes:
@@ -57,7 +56,7 @@ class ConnectionEvent:
     error: BaseException | None = None
     subscription: Any = None
     servers: tuple[str, ...] = ()
-    time: float = attrs.field(factory=time.time, kw_only=True)
+    time: float = msgspec.field(default_factory=time.time)
 
 
 class ConnectionEvents:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 
 from jsclient._transport import TlsState
 from jsclient.states import ConnectionState
 
 
-@attrs.frozen
-class Statistics:
+class Statistics(msgspec.Struct, frozen=True):
     """Counters since the connection was made. Byte counters refer to the wire.
 
     Attributes:
@@ -31,8 +30,7 @@ class Statistics:
     callbacks_dropped: int
 
 
-@attrs.frozen(kw_only=True)
-class LinkInfo:
+class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The current link. The next one may go to another server, and has another `client_id`.
 
     Attributes:
@@ -52,8 +50,7 @@ class LinkInfo:
     round_trip: float
 
 
-@attrs.frozen
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """The data for a probe. It is cheap to get, and safe from any thread. Ages are in seconds.
 
     Attributes:

@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import _transport as transport
 from jsclient import errors, handlers, protocol
@@ -18,7 +18,6 @@ from jsclient._connection import server_errors
 from jsclient._connection.reading import Reading
 from jsclient._connection.server_errors import Verdict
 from jsclient._transport import Transport
-from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import read_secret
 from jsclient.durations import Deadline
 from jsclient.message import Msg
@@ -26,6 +25,9 @@ from jsclient.options import ConnectOptions, TLSOptions
 from jsclient.protocol.frames import PING, encode_connect
 from jsclient.protocol.parser import payload_limit
 from jsclient.urls import Server
+
+if TYPE_CHECKING:
+    from jsclient.auth.credentials import Authenticator
 
 VERSION: Final = "0.1.0"
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import attrs
+import msgspec
 
 from jsclient import handlers, waiting
 from jsclient.errors import ConfigError
@@ -39,8 +39,7 @@ OWN_AGAIN: Final = 2.0  # Seconds after which a server of the user is tried befo
 DelayHook = Callable[[int], float]
 
 
-@attrs.define(eq=False)
-class _Entry:
+class _Entry(msgspec.Struct, eq=False):
     server: Server
     failures: int = 0  # in a row; limited by max_attempts
     lame: bool = False
@@ -323,7 +322,7 @@ def _discovered(text: object, source: Server, doubtful: bool) -> Server | None:
         return None
     origin = source.origin or source.host
     keeps_name = doubtful or (is_ip(server.host) and not is_ip(origin))
-    return attrs.evolve(
+    return msgspec.structs.replace(
         server,
         scheme=source.scheme,
         path=source.path,

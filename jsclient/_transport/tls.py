@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
-import attrs
+import msgspec
 
 from jsclient import waiting
 from jsclient._transport.sealing import SealingTransport, head_of
@@ -31,8 +31,7 @@ DECRYPT_SIZE: Final = 16 * 1024  # one record, the most that SSLObject.read retu
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes keep coming
 
 
-@attrs.frozen(kw_only=True)
-class TlsState:
+class TlsState(msgspec.Struct, frozen=True, kw_only=True):
     """The negotiated parameters of a TLS session.
 
     Attributes:

@@ -11,10 +11,9 @@ from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ApiError, ConfigError, NoStreamForSubject, StreamNameInUse, StreamNotFound
-from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS, Capabilities
-from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict, given
+from jsclient.jetstream.api.model_base import given
 from jsclient.jetstream.api.models import (
     AccountInfo,
     ConsumerConfig,
@@ -27,9 +26,7 @@ from jsclient.jetstream.api.models import (
 from jsclient.jetstream.api.models_stream import user_metadata
 from jsclient.jetstream.api.permissions import Permissions, Use, required_permissions
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api, RequestHook, ResponseHook
-from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
-from jsclient.jetstream.publishing.keywords import JetStreamDict, PublishWindowDict
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.publishing.options import V
 from jsclient.jetstream.stream import Stream
@@ -37,11 +34,14 @@ from jsclient.jetstream.stream import Stream
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from jsclient.jetstream.advisories import Advisories, Advisory, E
+    from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+    from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
-    from jsclient.jetstream.publishing.keywords import JetStreamDict
+    from jsclient.jetstream.publishing.keywords import JetStreamDict, PublishWindowDict
 
 
 class JetStream(Publishing[V]):
@@ -215,7 +215,7 @@ class JetStream(Publishing[V]):
 
     def advisories(
         self,
-        kind: type[Any] = Advisory,
+        kind: type[Any] | None = None,
         *,
         stream: str | None = None,
         consumer: str | None = None,
@@ -227,7 +227,11 @@ class JetStream(Publishing[V]):
 
         With a `callback` a worker thread of the connection calls it for every event; by default you iterate.
         """
-        return Advisories(self.nc, kind, stream=stream, consumer=consumer, callback=callback)
+        from jsclient.jetstream.advisories import Advisories, Advisory  # 60 classes that few programs need
+
+        return Advisories(
+            self.nc, Advisory if kind is None else kind, stream=stream, consumer=consumer, callback=callback
+        )
 
     # --- streams --------------------------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from jsclient.errors import (
     NotPushConsumer,
     PurgeFailed,
 )
-from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
+from jsclient.jetstream.api import consumer_requests, model_base, names, stored_messages
 from jsclient.jetstream.api.capabilities import OPERATIONS
-from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
+from jsclient.jetstream.api.model_base import given
 from jsclient.jetstream.api.models import (
     ConsumerConfig,
     ConsumerInfo,
@@ -30,14 +30,15 @@ from jsclient.jetstream.api.models import (
     StreamInfo,
     Success,
 )
-from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from jsclient.jetstream.api.config_fields import ConsumerConfigDict
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+    from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.context import JetStream
 
@@ -243,6 +244,8 @@ class Stream:
         finds it.
         """
         kinds.check(dt.datetime, start_time=start_time)
+        from jsclient.jetstream.api import batch_get
+
         return batch_get.first_since(self, start_time, subject, timeout)
 
     def _reader(self, direct: bool | None, timeout: Deadline) -> stored_messages.Reader:
@@ -281,6 +284,8 @@ class Stream:
 
         `subject`: only messages on it (wildcards are allowed); by default all.
         """
+        from jsclient.jetstream.api import batch_get
+
         return batch_get.get_batch(
             self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout
         )
@@ -299,6 +304,8 @@ class Stream:
         reads older servers and streams without direct gets, subject by subject. A given `timeout` then bounds all
         subjects together.
         """
+        from jsclient.jetstream.api import batch_get
+
         kinds.check(str, Iterable, subjects=subjects)
         kinds.check(int, None, up_to_seq=up_to_seq)
         wanted = [subjects] if isinstance(subjects, str) else list(subjects)

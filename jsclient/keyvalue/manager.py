@@ -9,7 +9,7 @@ from jsclient import kinds
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import BadBucket, BucketExists, ConfigError, StreamNameInUse, StreamNotFound
 from jsclient.jetstream import JetStream, StreamSource
-from jsclient.jetstream.api.config_fields import given
+from jsclient.jetstream.api.model_base import given
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict, KeyValueStatus

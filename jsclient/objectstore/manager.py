@@ -9,7 +9,7 @@ from jsclient import kinds
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
 from jsclient.jetstream import JetStream
-from jsclient.jetstream.api.config_fields import given
+from jsclient.jetstream.api.model_base import given
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.listing import bucket_names, bucket_streams
 from jsclient.objectstore.models import (

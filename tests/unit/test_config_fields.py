@@ -9,7 +9,8 @@ import pytest
 
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, StreamConfig
-from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict, given
+from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict
+from jsclient.jetstream.api.model_base import given
 
 
 def test_either_the_object_or_its_fields() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import TypedDict
 
-from jsclient.errors import ConfigError
 from jsclient.jetstream.api.model_base import Delays, Seconds, Timestamp
 from jsclient.jetstream.api.models_cluster import Placement
 from jsclient.jetstream.api.models_consumer_words import AckWord, DeliverWord, PriorityWord, ReplayWord
@@ -20,22 +18,6 @@ from jsclient.jetstream.api.models_stream_parts import (
     StreamSource,
     SubjectTransform,
 )
-
-T = TypeVar("T")
-
-
-def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
-    """The configuration of a call that was given either an object or its fields."""
-    if config is None:
-        try:
-            return kind(**fields)
-        except TypeError as error:
-            raise ConfigError(f"{error}: give the fields of {kind.__name__}, or one itself") from None
-    if fields:
-        raise ConfigError(f"give a {kind.__name__} or single fields, not both: {', '.join(fields)}")
-    if not isinstance(config, kind):
-        raise ConfigError(f"a {kind.__name__} is wanted, or its fields by name, not {config!r:.80}")
-    return config
 
 
 class StreamConfigDict(TypedDict, total=False):

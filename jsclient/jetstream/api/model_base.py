@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -317,3 +317,17 @@ def _keep_unknown(cls: type[Wire], plain: Any) -> None:
         elif kind == "wires":
             for element in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
                 _keep_unknown(inner, element)
+
+
+def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
+    """The configuration of a call that was given either an object or its fields."""
+    if config is None:
+        try:
+            return kind(**fields)
+        except TypeError as error:
+            raise ConfigError(f"{error}: give the fields of {kind.__name__}, or one itself") from None
+    if fields:
+        raise ConfigError(f"give a {kind.__name__} or single fields, not both: {', '.join(fields)}")
+    if not isinstance(config, kind):
+        raise ConfigError(f"a {kind.__name__} is wanted, or its fields by name, not {config!r:.80}")
+    return config

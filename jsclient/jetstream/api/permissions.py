@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Literal, get_args
 
-import attrs
+import msgspec
 
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
@@ -16,8 +16,7 @@ STREAM_OPERATIONS: Final = ("CREATE", "UPDATE", "INFO", "DELETE", "PURGE", "MSG.
 CONSUMER_OPERATIONS: Final = ("INFO", "DELETE", "PAUSE", "RESET", "UNPIN")
 
 
-@attrs.frozen
-class Permissions:
+class Permissions(msgspec.Struct, frozen=True):
     """Subjects to allow. `str()` is the `permissions` block of a nats-server user."""
 
     publish: tuple[str, ...]
