@@ -86,70 +86,6 @@ def test_an_atomic_batch_of_one_that_is_refused_has_ended(js: JetStream) -> None
             batch.add(subject, b"y")
 
 
-def test_atomic_batch_of_the_largest_size(js: JetStream) -> None:
-    if not needs(js, LEVEL_ATOMIC):
-        return
-    with js.atomic_batch() as batch:
-        for number in range(1000):
-            batch.add("a.x", b"%d" % number)
-        with pytest.raises(errors.BatchTooLarge):
-            batch.add("a.x", b"one too many")
-    assert stored(js, "A") == 1000
-    batch = js.atomic_batch(max_messages=5000)
-    with pytest.raises(errors.BatchRefused), batch:
-        for number in range(1200):
-            batch.add("a.x", b"%d" % number)
-    assert stored(js, "A") == 1000
-
-
-def test_discarded_or_failed_atomic_batch_stores_nothing(js: JetStream) -> None:
-    if not needs(js, LEVEL_ATOMIC):
-        return
-    with pytest.raises(ZeroDivisionError), js.atomic_batch() as batch:
-        batch.add("a.x", b"1")
-        batch.add("a.x", b"2")
-        raise ZeroDivisionError
-    assert batch.closed
-    with js.atomic_batch() as batch:
-        batch.add("a.x", b"1")
-        batch.add("a.x", b"2")
-        batch.discard()
-    with pytest.raises(errors.WrongLastSequence), js.atomic_batch() as batch:
-        batch.add("a.x", b"1")
-        batch.add("a.y", b"2", expected_last_subject_seq=77)
-        batch.add("a.z", b"3")
-    with js.atomic_batch() as batch:
-        pass
-    assert batch.ack is None
-    assert stored(js, "A") == 0
-    with js.atomic_batch() as batch:
-        batch.add("a.x", b"1", expected_last_seq=0)
-        batch.add("a.y", b"2", expected_last_subject_seq=0)
-    assert stored(js, "A") == 2
-
-
-def test_atomic_batch_refusals(js: JetStream) -> None:
-    if not needs(js, LEVEL_ATOMIC):
-        return
-    with pytest.raises(errors.BatchRefused), js.atomic_batch() as batch:
-        batch.add("plain.x", b"1")
-        batch.add("plain.x", b"2")
-    start = time.monotonic()
-    with pytest.raises(errors.NoStreamForSubject), js.atomic_batch() as batch:
-        batch.add("nosuchstream", b"1")
-        batch.add("nosuchstream", b"2")
-    assert time.monotonic() - start < 1
-    with pytest.raises(errors.InvalidSubject), js.atomic_batch() as batch:
-        batch.add("a.*", b"1")
-    with pytest.raises(errors.PayloadTooLarge), js.atomic_batch() as batch:
-        batch.add("a.x", bytes(js.nc.max_payload + 1))
-    with pytest.raises(errors.ConfigError), js.atomic_batch() as batch:
-        batch.add("a.x", b"1", headers={"Nats-Batch-Id": "mine"})
-    with pytest.raises(errors.ConfigError):
-        js.atomic_batch().commit()
-    assert stored(js, "A") == stored(js, "PLAIN") == 0
-
-
 def test_atomic_batch_over_a_lost_link_stores_nothing(server: NatsServer, js: JetStream) -> None:
     if not needs(js, LEVEL_ATOMIC):
         return
@@ -181,24 +117,6 @@ def test_fast_batch(js: JetStream) -> None:
         batch.add("f.x", b"too late")
 
 
-def test_fast_batch_ends_with_or_without_a_message(js: JetStream) -> None:
-    if not needs(js, LEVEL_FAST):
-        return
-    assert js.fast_batch().commit("f.x", b"only").count == 1
-    batch = js.fast_batch()
-    batch.add("f.x", b"1", headers={"A": "b"})
-    assert batch.commit("f.x", b"2").count == 2
-    batch = js.fast_batch()
-    batch.add("f.x", b"1")
-    assert batch.commit().count == 1
-    with js.fast_batch() as batch:
-        pass
-    assert batch.ack is None
-    with pytest.raises(errors.ConfigError):
-        js.fast_batch().commit()
-    assert stored(js, "F") == 4
-
-
 def test_fast_batch_is_no_transaction(js: JetStream) -> None:
     if not needs(js, LEVEL_FAST):
         return
@@ -210,19 +128,27 @@ def test_fast_batch_is_no_transaction(js: JetStream) -> None:
     wait_until(lambda: stored(js, "F") == 2)
 
 
-def test_fast_batch_refusals(js: JetStream) -> None:
-    if not needs(js, LEVEL_FAST):
+@pytest.mark.parametrize("kind", ["atomic", "fast"])
+def test_a_batch_without_a_stream_is_refused_soon(js: JetStream, kind: str) -> None:
+    if not needs(js, LEVEL_ATOMIC if kind == "atomic" else LEVEL_FAST):
         return
-    with pytest.raises(errors.BatchRefused), js.fast_batch() as batch:
-        batch.add("plain.x", b"1")
     start = time.monotonic()
-    with pytest.raises(errors.NoStreamForSubject), js.fast_batch() as batch:
+    with pytest.raises(errors.NoStreamForSubject), js.atomic_batch() if kind == "atomic" else js.fast_batch() as batch:
         batch.add("nosuchstream", b"1")
+        batch.add("nosuchstream", b"2")
     assert time.monotonic() - start < 1
     assert batch.closed
-    for bad in ({"gap": "maybe"}, {"flow": 0}, {"flow": 70_000}, {"max_outstanding": 0}):
-        with pytest.raises(errors.ConfigError):
-            js.fast_batch(**bad)
+
+
+def test_an_exception_in_the_block_discards_an_atomic_batch(js: JetStream) -> None:
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    with pytest.raises(ZeroDivisionError), js.atomic_batch() as batch:
+        batch.add("a.x", b"1")
+        batch.add("a.x", b"2")
+        raise ZeroDivisionError
+    assert batch.closed
+    assert stored(js, "A") == 0
 
 
 def test_fast_batch_and_a_refused_message(js: JetStream) -> None:
@@ -265,26 +191,6 @@ def test_a_fast_batch_that_is_refused_says_what_of_it_is_stored(js: JetStream, b
         assert f"The server has confirmed all messages up to {before}." in text
         assert batch.acked == before
         assert str(pickle.loads(pickle.dumps(caught.value))) == text
-
-
-def test_fast_batch_and_lost_messages(js: JetStream) -> None:
-    if not needs(js, LEVEL_FAST):
-        return
-
-    def lose(batch: FastBatch) -> None:
-        for number in range(20):
-            if number == 10:
-                batch._size += 2
-            batch.add("f.x", b"%d" % number)
-
-    with pytest.raises(errors.BatchGap) as caught, js.fast_batch() as batch:
-        lose(batch)
-    assert caught.value.lost == range(11, 13)
-    with js.fast_batch(gap="ok") as batch:
-        lose(batch)
-    assert batch.gaps == [range(11, 13)]
-    assert batch.ack is not None
-    assert stored(js, "F") == 10 + 20
 
 
 def test_fast_batch_over_a_lost_link_is_unknown(server: NatsServer, js: JetStream) -> None:
@@ -339,29 +245,6 @@ def test_fast_batch_whose_stream_ends_is_unknown(js: JetStream, end: str) -> Non
         for _ in range(400):
             batch.add("f.x", b"x")
     assert batch.closed
-
-
-def test_fast_batch_asks_again_when_answers_are_lost(server: NatsServer, js: JetStream) -> None:
-    if not needs(js, LEVEL_FAST):
-        return
-    batch = js.fast_batch(timeout=1.5)
-    batch.add("f.x", b"0")
-    lost: list[Any] = []
-    inbox = batch._inbox
-    take, following = inbox.take, inbox.next
-
-    def drop_one(message: Any) -> Any:
-        if message is not None and not lost:
-            lost.append(message)
-            return None
-        return message
-
-    inbox.take = lambda: drop_one(take())
-    inbox.next = lambda timeout: drop_one(following(timeout))
-    for number in range(250):
-        batch.add("f.x", b"%d" % number)
-    assert batch.commit().count == 251
-    assert lost
 
 
 def test_batches_do_not_pickle(js: JetStream) -> None:

@@ -98,28 +98,6 @@ def test_no_callback_begins_after_close(server: NatsServer, other: jsclient.Conn
     assert slow.begun == 1
 
 
-def test_a_callback_whose_thread_could_not_be_started_is_called_all_the_same(
-    server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its message lay there until another one came."""
-    refusals: list[str] = []
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name.startswith("jsclient-worker-") and len(refusals) < 3:
-            refusals.append(thread.name)
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    taken: list[Any] = []
-    with jsclient.connect(server.url) as nc:
-        nc.subscribe("thread", taken.append)
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        nc.publish("thread")
-        wait_until(lambda: taken, 5)
-    assert len(refusals) == 3
-
-
 def test_every_episode_of_a_slow_consumer_is_told(server: NatsServer, other: jsclient.Connection) -> None:
     """Of 5 bursts 3 were told: one that overflowed at once was taken for the one before it."""
     told: queue.SimpleQueue[Any] = queue.SimpleQueue()

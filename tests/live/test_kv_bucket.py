@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -142,8 +143,17 @@ def test_bad_keys_never_reach_the_wire(js: JetStream, kv: KeyValue) -> None:
     assert js.nc.stats().bytes_out == before
 
 
+def longest(kv: KeyValue) -> str:
+    """The longest key that the bucket accepts, as its refusal of a longer one says."""
+    with pytest.raises(errors.InvalidName) as caught:
+        kv.get("x" * 10_000)
+    limit = re.search(r"longer than the (\d+) that", str(caught.value))
+    assert limit is not None
+    return "x" * int(limit[1])
+
+
 def test_the_longest_key_goes_everywhere(kv: KeyValue) -> None:
-    key = "x" * kv._access.limit
+    key = longest(kv)
     kv.put(key, b"1")
     assert kv.get(key).value == kv.get(key, direct=False).value == b"1"
     assert list(kv.keys()) == [key]
@@ -154,7 +164,7 @@ def test_the_longest_key_goes_everywhere(kv: KeyValue) -> None:
 
 def test_the_longest_bucket_name(js: JetStream) -> None:
     kv = keyvalue.create_key_value(js, KeyValueConfig(bucket="b" * 250, storage="memory"))
-    key = "x" * kv._access.limit
+    key = longest(kv)
     kv.put(key, b"1")
     assert kv[key] == b"1"
     assert list(kv) == [key]

@@ -67,102 +67,69 @@ def assert_no_protocol_error(server: NatsServer) -> None:
     assert not any(word in log for word in ("arser", "Unknown Protocol")), log[-2000:]
 
 
-@pytest.mark.timeout(300)
-def test_ctrl_c_in_a_publish_loop(server: NatsServer, count: Count) -> None:
-    out = run(
-        server,
-        """
-        with jsclient.connect(url) as nc:
-            numbers = iter(range(10**9))
-            def step():
-                nc.publish("sig.pub", b"%0100d" % next(numbers))
-            interrupted(step, lambda: nc.flush(timeout=10))
-            print("reconnects", nc.stats().reconnects)
+LOOPS = {
+    "publish": """
+        numbers = iter(range(10**9))
+        def step():
+            nc.publish("sig.pub", b"%0100d" % next(numbers))
+        interrupted(step, lambda: nc.flush(timeout=10))
         """,
-        count(500, 50),
-        timeout=250,
-    )
-    assert "done" in out
-    assert_no_protocol_error(server)
-
-
-@pytest.mark.timeout(300)
-def test_ctrl_c_in_a_request_loop(server: NatsServer, count: Count) -> None:
-    out = run(
-        server,
-        """
-        with jsclient.connect(url) as nc, jsclient.connect(url) as helper:
-            helper.subscribe("sig.req", lambda message: message.respond(message.data))
-            helper.flush()
-            def check():
-                nc.flush(timeout=10)
-                assert nc.request("sig.req", b"x", timeout=10).data == b"x"
-            interrupted(lambda: nc.request("sig.req", b"y", timeout=10), check)
-            assert not engine_of(nc).requests.waiting, engine_of(nc).requests.waiting
+    "request": """
+        other.subscribe("sig.req", lambda message: message.respond(message.data))
+        other.flush()
+        def check():
+            nc.flush(timeout=10)
+            assert nc.request("sig.req", b"x", timeout=10).data == b"x"
+        interrupted(lambda: nc.request("sig.req", b"y", timeout=10), check)
+        assert not engine_of(nc).requests.waiting, engine_of(nc).requests.waiting
         """,
-        count(500, 50),
-        timeout=250,
-    )
-    assert "done" in out
-    assert_no_protocol_error(server)
-
-
-@pytest.mark.timeout(300)
-def test_ctrl_c_in_a_fetch_loop(server: NatsServer, count: Count) -> None:
-    out = run(
-        server,
-        """
+    "fetch": """
         from jsclient.jetstream import JetStream, StreamConfig, ConsumerConfig
-        with jsclient.connect(url) as nc, jsclient.connect(url) as feed:
-            js = JetStream(nc)
-            js.create_stream(StreamConfig(name="SIG", subjects=["sig.js"], max_msgs=2000))
-            consumer = js.create_consumer("SIG", ConsumerConfig(durable_name="c", ack_policy="explicit"))
-            stop = threading.Event()
-            def fill():
-                while not stop.wait(0.01):
-                    feed.publish("sig.js", b"x")
-            filler = threading.Thread(target=fill, daemon=True)
-            filler.start()
-            def step():
-                for message in consumer.fetch(20, timeout=2):
-                    message.ack()
-            def check():
-                nc.flush(timeout=10)
-                assert consumer.next(timeout=10) is not None
-            try:
-                interrupted(step, check)
-            finally:
-                stop.set()
-                filler.join()
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="SIG", subjects=["sig.js"], max_msgs=2000))
+        consumer = js.create_consumer("SIG", ConsumerConfig(durable_name="c", ack_policy="explicit"))
+        stop = threading.Event()
+        def fill():
+            while not stop.wait(0.01):
+                other.publish("sig.js", b"x")
+        filler = threading.Thread(target=fill, daemon=True)
+        filler.start()
+        def step():
+            for message in consumer.fetch(20, timeout=2):
+                message.ack()
+        def check():
+            nc.flush(timeout=10)
+            assert consumer.next(timeout=10) is not None
+        try:
+            interrupted(step, check)
+        finally:
+            stop.set()
+            filler.join()
         """,
-        count(500, 50),
-        timeout=250,
-    )
-    assert "done" in out
-    assert_no_protocol_error(server)
+    "next": """
+        sub = nc.subscribe("sig.next")
+        def check():
+            nc.publish("sig.next", b"x")
+            assert sub.next(timeout=10).data == b"x"
+        interrupted(lambda: sub.next(timeout=10), check)
+        """,
+    "offline": """
+        def offline():
+            nc.force_reconnect()
+            nc.publish("sig.none", b"x")
+            nc.flush(timeout=10)
+        interrupted(offline, lambda: nc.flush(timeout=10))
+        """,
+}
+"""What a program does again and again: a Ctrl-C in the middle of it harms nothing that follows."""
 
 
-@pytest.mark.timeout(120)
-def test_ctrl_c_in_next_and_while_offline(server: NatsServer, count: Count) -> None:
-    out = run(
-        server,
-        """
-        with jsclient.connect(url) as nc:
-            sub = nc.subscribe("sig.next")
-            def check():
-                nc.publish("sig.next", b"x")
-                assert sub.next(timeout=10).data == b"x"
-            interrupted(lambda: sub.next(timeout=10), check)
-            def offline():
-                nc.force_reconnect()
-                nc.publish("sig.none", b"x")
-                nc.flush(timeout=10)
-            interrupted(offline, lambda: nc.flush(timeout=10))
-        """,
-        count(200, 20),
-        timeout=100,
-    )
-    assert out.count("done") == 2
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_ctrl_c_in_a_loop(server: NatsServer, loop: str, count: Count) -> None:
+    script = textwrap.indent(textwrap.dedent(LOOPS[loop]), "    ")
+    script = f"with jsclient.connect(url) as nc, jsclient.connect(url) as other:\n{script}"
+    assert "done" in run(server, script, count(200 if loop in ("next", "offline") else 500, 50), timeout=250)
     assert_no_protocol_error(server)
 
 

@@ -243,29 +243,6 @@ def test_the_worker_ends_when_idle_and_comes_back(server: NatsServer, monkeypatc
         assert [got.get(timeout=5) for _ in range(300)] == list(range(300))
 
 
-def test_no_thread_for_a_callback_leaves_the_reader_alive(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with jsclient.connect(server.url) as nc:
-        got: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        sub = nc.subscribe("nothread", lambda message: got.put(message.data))
-        plain = nc.subscribe("nothread")
-        nc.flush()
-        start = threading.Thread.start
-
-        def refuse(thread: threading.Thread) -> None:
-            if thread.name.startswith("jsclient-worker"):
-                raise RuntimeError("can't start new thread")
-            start(thread)
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        nc.publish("nothread", b"1")
-        assert plain.next(timeout=5).data == b"1"
-        monkeypatch.undo()
-        nc.publish("nothread", b"2")
-        assert [got.get(timeout=5), got.get(timeout=5)] == [b"1", b"2"]
-        assert sub.pending == 0
-        assert nc.stats().reconnects == 0
-
-
 # --- slow consumers -------------------------------------------------------------------------------------
 
 

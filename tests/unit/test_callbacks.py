@@ -30,7 +30,7 @@ def test_calls_run_in_order_on_one_thread(events: EventsThread) -> None:
 
 
 def test_no_thread_before_the_first_call(events: EventsThread) -> None:
-    assert events._thread is None
+    assert "test-events" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_what_a_callback_raises_is_logged(events: EventsThread, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,7 @@ TEXTS = [
 FOREIGN_TABLES = ("nats.go", "nats-py", "Kafka", "Celery, RQ", "question")
 #: Words of servers, of Python, of Spark and of other products that stand in texts and not in our sources.
 FOREIGN = {
-    *("AsyncResult", "SimpleQueue", "SSLSocket", "setswitchinterval", "getpid", "on_commit", "ack_confirmed"),
+    *("AsyncResult", "SimpleQueue", "SSLSocket", "setswitchinterval", "getpid", "on_commit", "ack_confirmed", "Expect"),
     *(
         "NullHandler",
         "connz",

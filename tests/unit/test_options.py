@@ -65,8 +65,8 @@ def test_repr_shows_what_is_set() -> None:
         {"pending_block": -0.1},
         {"ping_interval": float("nan")},
         {"inbox_prefix": "a.*"},
-        {"inbox_prefix": "a."},
-        {"name": "a\nb"},
+        *({"inbox_prefix": prefix} for prefix in ("", "a.", "a..b", ">", "a b", "a\r\nPUB x 1", "a\x00b")),
+        *({"name": name} for name in ("a\nb", "a\rb", "a\x00b", "\x1b[31m")),
     ],
     ids=str,
 )

@@ -208,8 +208,9 @@ def test_connect() -> None:
         theirs, address = listener.accept()
         with theirs:
             assert transport.peer == f"127.0.0.1:{port}"
-            assert transport._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            assert transport._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            with socket.socket(fileno=os.dup(transport.fileno())) as ours:
+                assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert address[0] == "127.0.0.1"
             theirs.sendall(b"x")
             assert transport.recv() == b"x"
