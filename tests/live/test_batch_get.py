@@ -173,14 +173,3 @@ def test_newest_of_each_subject(stream: Stream, js: JetStream, server: NatsServe
     for arguments in wrong:
         with pytest.raises(errors.ConfigError):
             stream.get_last_msgs(**arguments)
-
-
-def test_newest_of_very_many_subjects(js: JetStream) -> None:
-    """More than the 1,024 that one answer of the server may hold."""
-    stream = js.create_stream(StreamConfig(name="L", subjects=["l.*"], allow_direct=True, storage="memory"))
-    for _ in range(2):
-        for number in range(1_300):
-            js.publish_async(f"l.{number}", b"x")
-    js.publish_async_complete(30)
-    found = pairs(stream.get_last_msgs("l.>"))
-    assert found == [(1_301 + number, f"l.{number}") for number in range(1_300)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.pauses import time_passes
+from tests.sockets import ProxySocket
 
 import jsclient
 from jsclient import ConnectionState, errors
@@ -345,3 +346,20 @@ def test_calls_in_line_for_a_shared_connection_have_one_result() -> None:
         assert failed[4] is not failed[0], "a later call tries again"
     finally:
         silent.close()
+
+
+def test_a_socket_that_sends_in_python_may_be_full(server: NatsServer) -> None:
+    def dial(host: str, port: int, timeout: float | None) -> socket.socket:
+        made = ProxySocket()
+        made.settimeout(timeout)
+        made.connect((host, port))
+        return made
+
+    with jsclient.connect(server.url) as reader, jsclient.connect(server.url, socket_factory=dial) as nc:
+        taken = reader.subscribe("full.>", pending_messages=10**6, pending_bytes=10**9)
+        reader.flush()
+        for number in range(20_000):
+            nc.publish("full.x", b"%08192d" % number)
+        nc.flush(timeout=30)
+        assert [int(taken.next(timeout=10).data[-8:]) for _ in range(20_000)] == list(range(20_000))
+        assert nc.stats().reconnects == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -144,3 +145,27 @@ def test_requests_whose_inbox_is_refused_leave_nothing(server: NatsServer, told:
         engine: Any = engine_of(nc)
         assert len(engine.requests.sids) == 1
         assert nc.stats().subscriptions == 0
+
+
+@pytest.mark.parametrize("slow", ["open_sink", "_open_inbox"])
+def test_an_inbox_that_is_denied_before_the_request_waits(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """The server's refusal overtakes the request that made the inbox."""
+    refused = threading.Event()
+    with user(server, "noinbox", on_error=lambda *args: refused.set()) as nc:
+        owner: Any = engine_of(nc) if slow == "open_sink" else engine_of(nc).requests
+        real = getattr(owner, slow)
+
+        def late(*args: Any) -> Any:
+            made = real(*args)
+            assert refused.wait(5)
+            return made
+
+        monkeypatch.setattr(owner, slow, late)
+        for _ in range(2):
+            with pytest.raises(errors.PermissionViolation):
+                nc.request("anything", timeout=2)
+            with pytest.raises(errors.PermissionViolation):
+                list(nc.request_many("anything", timeout=2))
+        assert not engine_of(nc).requests.waiting

@@ -10,7 +10,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.connection import engine_of
-from jsclient.jetstream import JetStream, PubMsg, Schedule, StreamConfig
+from jsclient.jetstream import JetStream, PubMsg, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -74,36 +74,6 @@ def test_rollup(js: JetStream) -> None:
     assert js.stream("S").info().state.messages == 2
     js.publish("s.a", b"all", rollup="all")
     assert js.stream("S").info().state.messages == 1
-
-
-def test_ttl(js: JetStream) -> None:
-    if (js.api_level() or 0) < 1:
-        with pytest.raises(errors.NotSupported, match=r"2\.11"):
-            js.publish("s.a", b"x", ttl=5)
-        with pytest.raises(errors.NotSupported):
-            js.publish_async("s.a", b"x", headers={"Nats-TTL": "5"})
-        return
-    with pytest.raises(errors.MessageTtlRefused):
-        js.publish("s.a", b"x", ttl=5)
-    js.create_stream(StreamConfig(name="T", subjects=["t"], allow_msg_ttl=True, storage="memory"))
-    js.publish("t", b"x", ttl=1)
-    js.publish("t", b"y", ttl="never")
-    stream = js.stream("T")
-    wait_until(lambda: stream.info().state.messages == 1, 10)
-
-
-def test_schedule(js: JetStream) -> None:
-    if (js.api_level() or 0) < 2:
-        with pytest.raises(errors.NotSupported):
-            js.publish("s.a", b"x", schedule=Schedule.every(5, "s.b"))
-        return
-    js.create_stream(StreamConfig(name="P", subjects=["p.>"], allow_msg_schedules=True, allow_msg_ttl=True))
-    js.publish("p.schedule", b"ding", schedule=Schedule.every(1, "p.fired"))
-    stream = js.stream("P")
-    wait_until(lambda: stream.info(subjects_filter="p.fired").state.subjects, 10)
-    assert stream.get_last_msg("p.fired").data == b"ding"
-    with pytest.raises(errors.ScheduleRefused):
-        js.publish("p.schedule", b"x", schedule=Schedule.every(1, "p.schedule"))
 
 
 def test_typo_is_told_in_under_a_second(js: JetStream) -> None:

@@ -129,20 +129,6 @@ def test_ten_thousand_subscriptions_survive_cuts(proxy: Proxy, server: NatsServe
 # --- what is kept ---------------------------------------------------------------------------------------
 
 
-def test_publishes_while_disconnected_arrive_in_order(proxy: Proxy, server: NatsServer) -> None:
-    with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as other:
-        sub = other.subscribe("kept")
-        other.flush()
-        nc.flush()
-        proxy.refuse()
-        wait_until(lambda: offline(nc))
-        for n in range(2000):
-            nc.publish("kept", b"%d" % n)
-        assert nc.health().buffered_bytes > 2000
-        proxy.accept()
-        assert [int(sub.next(timeout=5).data) for _ in range(2000)] == list(range(2000))
-
-
 CUT_ORDER = re.compile(rb"PUB (cutorder\.\d) \d+\r\n(\d+)\r\n")
 
 
@@ -200,18 +186,6 @@ def test_threads_that_publish_through_cuts_keep_their_order(proxy: Proxy, server
         numbers = [int(number) for each, number in left if each == name]
         assert numbers == sorted(set(numbers)), "doubled, or out of order"
     assert len(left) >= len(came)
-
-
-def test_a_full_buffer_raises_at_once_and_says_so(proxy: Proxy) -> None:
-    with jsclient.connect(proxy.url, pending_buffer=10_000) as nc:
-        nc.flush()
-        proxy.refuse()
-        wait_until(lambda: offline(nc))
-        with pytest.raises(errors.BufferFull, match="pending_buffer"):
-            for _ in range(10_000 // 64):
-                nc.publish("full", b"x" * 50)
-        proxy.accept()
-        nc.flush()
 
 
 def test_a_full_buffer_may_block_until_the_link_is_back(proxy: Proxy) -> None:

@@ -106,6 +106,18 @@ def test_max_messages(server: NatsServer) -> None:
                 nc.subscribe("max").unsubscribe(max_messages=wrong)
 
 
+def test_unsubscribe_counts_what_was_received_before(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("later")
+        nc.publish("later", b"0")
+        sub.next(timeout=5)
+        sub.unsubscribe(max_messages=3)
+        for number in range(1, 6):
+            nc.publish("later", b"%d" % number)
+        nc.flush()
+        assert [message.data for message in sub] == [b"1", b"2"]
+
+
 def test_unsubscribe_after_more_than_the_maximum_came(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         sub = nc.subscribe("over")

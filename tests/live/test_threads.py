@@ -136,31 +136,3 @@ def flushes(nc: jsclient.Connection) -> bool:
     except errors.ConnectionLost:
         return False
     return True
-
-
-def test_threads_publish_while_another_closes(server: NatsServer) -> None:
-    """Every publish either arrives or raises ConnectionClosed: none vanishes."""
-    for _ in range(5):
-        with jsclient.connect(server.url) as other:
-            sub = other.subscribe("vanish", pending_messages=10**7, pending_bytes=1 << 30)
-            other.flush()
-            nc = jsclient.connect(server.url)
-            sent = [0] * 4
-
-            def publish(index: int, nc: Any = nc, sent: Any = sent) -> None:
-                try:
-                    while True:
-                        nc.publish("vanish", b"x")
-                        sent[index] += 1
-                except errors.ConnectionClosed:
-                    pass
-
-            threads = [threading.Thread(target=publish, args=(index,), daemon=True) for index in range(4)]
-            for thread in threads:
-                thread.start()
-            wait_until(lambda sent=sent: sum(sent) > 2000)  # type: ignore[misc]
-            nc.close()
-            for thread in threads:
-                thread.join(5)
-            other.flush()
-            wait_until(lambda sub=sub, sent=sent: sub.pending >= sum(sent), 5, f"{sub.pending} of {sum(sent)}")  # type: ignore[misc]
