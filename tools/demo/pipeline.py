@@ -36,6 +36,7 @@ from tools.demo.publish import STREAM, publish_flights
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / ".tools" / "flight-delays.png"
 RESULTS = "RESULTS"
+PER_BATCH = 10_000  # flights at least
 STARTS = 12  # of the Spark program before we give up
 END_OF_TIME = "2100-01-01T00:00:00Z"
 
@@ -66,7 +67,7 @@ class Driver:
         self._total = rows
         self._bar = bar
         self._done = 0
-        per_trigger = str(max(2_000, rows // 8))
+        per_trigger = str(max(PER_BATCH, rows // 8))
         module = "tools.demo.pipeline_job"
         self._command = [sys.executable, "-m", module, url, str(folder), master, per_trigger, str(self.result)]
         self._process: subprocess.Popen[str] | None = None
@@ -94,6 +95,7 @@ class Driver:
             done = max(self._done, self._total - batch["behind"])
             self._bar.step(done - self._done)
             self._done = done
+            self._bar.say(f"batch {batch['batch']}: {done:,} of {self._total:,} flights")
 
     def kill(self) -> None:
         """SIGKILL to the driver, its Java and its workers."""
@@ -171,10 +173,12 @@ def run(rows: int, master: str, crash: bool, cluster: bool) -> list[str]:
         with jsclient.connect(server.url, name="demo") as nc, Bar("publish", rows) as bar:
             js = JetStream(nc)
             print(f"nats-server {nc.server_info.version}, Spark on {master}, {rows:,} flights", flush=True)
+            print("1. A script publishes the flights into a stream.", flush=True)
             publish_flights(js, flights_by_time(rows), expected, bar)
             close_the_last_day(js)
             js.create_stream(StreamConfig(name=RESULTS, subjects=["results.*"]))
         published = time.perf_counter()
+        print("2. Spark reads the stream, adds up each day, and writes the sums into another stream.", flush=True)
         with Bar("spark", rows) as bar:
             driver = Driver(server.url, folder, master, rows, bar)
             stack.callback(driver.kill)
@@ -186,6 +190,7 @@ def run(rows: int, master: str, crash: bool, cluster: bool) -> list[str]:
         found = {row["carrier"]: totals(row) for row in json.loads(driver.result.read_text())}
     if crash and len(killed) < 3:
         raise DemoError(f"only {len(killed)} of 3 kills came before the end; use more rows (DEMO_ROWS)")
+    print("3. The sums read back, as a table and a chart; then every figure is compared with the file's.")
     show(found)
     chart(found)
     print(

@@ -1,4 +1,4 @@
-"""Progress on the terminal; silent when stderr is not one."""
+"""Progress: a bar on a terminal, and lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class Bar:
         self._waiting += count
         if self._waiting >= 1000:
             self._flush()
+
+    def say(self, text: str) -> None:
+        """Print a line where there is no bar to look at, such as in a pipe."""
+        if self._bar.disable:
+            print(f"   {text}", flush=True)
 
     def _flush(self) -> None:
         with self._lock:

@@ -24,6 +24,7 @@ def publish_flights(js: JetStream, flights: Iterable[Flight], expected: Expected
         bar.step()
     js.publish_async_complete(timeout=60)
     acks = [future.result(60) for future in futures]
+    bar.say(f"{len(acks):,} flights are stored, each with its ack")
     doubled = sum(1 for ack in acks if ack.duplicate)
     if doubled:
         raise DemoError(f"the server took {doubled:,} records for doubles")
