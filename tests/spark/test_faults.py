@@ -1,4 +1,4 @@
-"""Kills under a running Spark job: of the server, of Python workers, of the driver. Exact sets afterwards."""
+"""Kills under a running Spark job: of the server, executors, Python workers, the driver. Exact sets afterwards."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 import jsclient
+from jsclient import keyvalue
+from jsclient.jetstream import JetStream
+from jsclient.keyvalue import KeyValueConfig
 from jsclient.testing import Cluster, NatsServer, wait_until
 
-from .conftest import ROOT, Js, Pipeline
+from .conftest import Js, settings
+from .test_versions import RELEASE
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -35,7 +39,6 @@ def fill(server: NatsServer, stream: str, total: int) -> None:
     with jsclient.connect(server.url) as nc:
         js = Js(nc)
         js.create(stream)
-        js.create(f"{stream}_out")
         js.fill(stream, total)
 
 
@@ -78,22 +81,6 @@ def when_stored(
         stop.set()
         watcher.join()
     assert done == marks
-
-
-def test_server_killed_three_times_during_a_read_and_a_write(
-    spark: Any, own_server: NatsServer, tmp_path: Path, count: Callable[[int, int], int]
-) -> None:
-    total = count(500_000, 50_000)
-    fill(own_server, "S", total)
-
-    def kill() -> None:
-        own_server.kill()
-        own_server.start()
-
-    pipeline = Pipeline(spark, own_server.url, "S", "S_out", tmp_path / "checkpoint")
-    with when_stored(own_server, "S_out", [total // 10, total // 3, total // 2], kill):
-        pipeline.run(minPartitions=4, maxOffsetsPerTrigger=total // 2)
-    exact(own_server, "S_out", total)
 
 
 def spark_clients(server: NatsServer) -> dict[int, int]:
@@ -139,6 +126,74 @@ def test_python_worker_killed_in_the_middle_of_a_read(
     assert (row.n, row.d, row.m) == (total, total, total)
 
 
+# --- a query that writes while its processes die ----------------------------------------------------------------------
+
+KEYS: Final = 6_000
+BATCH: Final = 2 * KEYS  # rows
+FILES: Final = 6  # of a batch; all rows of a key are in one of them
+
+DRIVER = """
+import sys
+from pyspark.sql import SparkSession
+import jsclient.spark
+from jsclient.spark import batch_writer
+url, folder, checkpoints = sys.argv[1:4]
+builder = SparkSession.builder.master("local-cluster[3,1,1024]")
+for pair in sys.argv[4:]:
+    builder = builder.config(*pair.split("=", 1))
+spark = builder.getOrCreate()
+if hasattr(spark, "dataSource"):
+    jsclient.spark.register(spark)
+def numbers(rows):
+    return rows.selectExpr("n", "concat('k', n % 6000) AS key", "cast(n AS string) AS value")
+def files():
+    return numbers(spark.readStream.schema("n bigint").option("maxFilesPerTrigger", 6).json(folder))
+def stream():
+    source = spark.readStream.format("jetstream").options(servers=url, startingOffsets="earliest")
+    source = source.options(maxOffsetsPerTrigger=12000, minPartitions=6)
+    return numbers(source.load("S").selectExpr("cast(cast(value AS string) AS bigint) AS n"))
+def counts():
+    return files().groupBy("key").count().selectExpr("key", "cast(count AS string) AS value")
+def started(target, writing):
+    return writing.option("checkpointLocation", checkpoints + target).trigger(availableNow=True).start()
+QUERIES
+for query in queries:
+    query.awaitTermination()
+"""
+
+WAYS: Final[dict[str, dict[str, str]]] = {
+    # what is written: {its name: how it is written}
+    "streams": {
+        "SINK": 'files().select("value").writeStream.format("jetstream").options(servers=url, subject="SINK.x")',
+        "WRITER": 'files().select("value").writeStream.outputMode("append")'
+        '.foreachBatch(batch_writer({"servers": url, "subject": "WRITER.x"}))',
+        "COPY": 'stream().select("value").writeStream.format("jetstream").options(servers=url, subject="COPY.x")',
+    },
+    "buckets": {
+        "SINK": 'files().select("key", "value").writeStream.format("jetstream-kv").options(servers=url, bucket="SINK")',
+        "COUNTS": 'counts().writeStream.outputMode("update")'
+        '.foreachBatch(batch_writer({"servers": url, "bucket": "COUNTS"}))',
+        "FENCED": 'files().selectExpr("value AS key", "value", "cast(0 AS bigint) AS expected_revision")'
+        '.writeStream.format("jetstream-kv").options(servers=url, bucket="FENCED")',
+    },
+}
+OLDEST: Final = {"WRITER": (3, 5), "COUNTS": (3, 5), "COPY": (4, 2)}  # PySpark; 4.0 for the others
+
+KILLS: Final = ("executor", "server", "driver", "executor", "server", "executor")
+
+DYNAMIC: Final = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.executor.cores": "1",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "1",
+    "spark.dynamicAllocation.initialExecutors": "3",
+    "spark.dynamicAllocation.maxExecutors": "3",
+    "spark.dynamicAllocation.executorIdleTimeout": "5s",
+    "spark.sql.files.minPartitionNum": "6",
+    "spark.sql.shuffle.partitions": "3",
+}
+
+
 class Driver:
     """A process that runs the query. How long it takes depends on the machine; what counts is that it goes on."""
 
@@ -146,9 +201,9 @@ class Driver:
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                command, cwd=log.parent, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
 
     def run_until(self, done: Callable[[], bool], rows: Callable[[], int]) -> None:
@@ -176,53 +231,117 @@ class Driver:
         self.kill()
         pytest.fail(f"the driver {how}: {self._log.read_text(errors='replace')[-4000:]}")
 
+    def kill_executor(self) -> None:
+        def kill_first() -> bool:
+            found = self._processes("CoarseGrainedExecutorBackend")
+            for pid in found[:1]:
+                os.kill(pid, signal.SIGKILL)
+            return bool(found)
+
+        wait_until(kill_first, 60, "an executor to kill")
+
+    def kill_driver(self) -> None:
+        """Its executors find out by themselves."""
+        for pid in (self._process.pid, *self._processes("SparkSubmit")):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _processes(self, word: str) -> list[int]:
+        """Processes of this driver's session with `word` in their command."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                command = (path / "cmdline").read_bytes()
+                if word.encode() in command and os.getsid(int(path.name)) == self._process.pid:
+                    found.append(int(path.name))
+        return found
+
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
-DRIVER = """
-import sys
-from pyspark.sql import SparkSession
-url, checkpoint = sys.argv[1:3]
-builder = SparkSession.builder.master("local[2,2]")
-for pair in sys.argv[3:]:
-    builder = builder.config(*pair.split("=", 1))
-spark = builder.getOrCreate()
-frame = (spark.readStream.format("jetstream").option("servers", url).option("startingOffsets", "earliest")
-         .option("maxOffsetsPerTrigger", 20000).load("S").selectExpr("value"))
-query = (frame.writeStream.format("jetstream").option("servers", url).option("subject", "S_out.x")
-         .option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
-query.awaitTermination()
-"""
+def source_files(folder: Path, total: int) -> None:
+    """The numbers below `total`; a file has every sixth number of its batch."""
+    folder.mkdir()
+    for number in range(total // BATCH * FILES):
+        first = number // FILES * BATCH + number % FILES
+        path = folder / f"{number:04}.json"
+        path.write_text("".join(f'{{"n":{n}}}\n' for n in range(first, first - first % BATCH + BATCH, FILES)))
+        os.utime(path, (1_000_000_000 + number,) * 2)  # Spark takes the oldest file first
+
+
+def entries(nc: jsclient.Connection, bucket: str) -> dict[str, bytes]:
+    found = {}
+    with keyvalue.key_value(JetStream(nc), bucket).watch(ignore_deletes=True) as watcher:
+        while (entry := watcher.next()) is not None:
+            found[entry.key] = entry.value
+    return found
+
+
+def expected_entries(name: str, total: int) -> dict[str, bytes]:
+    """Key -> value when all rows are written."""
+    if name == "FENCED":
+        return {str(n): b"%d" % n for n in range(total)}
+    if name == "COUNTS":
+        return {f"k{key}": b"%d" % (total // KEYS) for key in range(KEYS)}
+    return {f"k{n % KEYS}": b"%d" % n for n in range(total - KEYS, total)}
 
 
 @pytest.mark.timeout(1800)  # each restart waits for the tasks of the run before
-def test_driver_killed_and_started_again(
-    spark_environment: Path, own_server: NatsServer, tmp_path: Path, count: Callable[[int, int], int]
+@pytest.mark.parametrize("kind", list(WAYS))
+def test_executors_server_and_driver_are_killed(
+    spark_environment: Path, own_server: NatsServer, tmp_path: Path, count: Callable[[int, int], int], kind: str
 ) -> None:
-    from .conftest import settings
-
-    total = count(500_000, 100_000)
-    fill(own_server, "S", total)
-    configs = [f"{name}={value}" for name, value in settings(spark_environment).items()]
-    command = [sys.executable, "-c", DRIVER, own_server.url, str(tmp_path / "checkpoint"), *configs]
+    """Queries on three executors with dynamic allocation. Each kill comes in the middle of a batch of one of them."""
+    ways = {name: way for name, way in WAYS[kind].items() if OLDEST.get(name, (4, 0)) <= RELEASE}
+    total = count(10 * BATCH, 5 * BATCH)
+    stored = {name: total // BATCH * KEYS if name == "COUNTS" else total for name in ways}
+    source_files(tmp_path / "in", total)
+    queries = "queries = [" + ", ".join(f"started({name!r}, {way})" for name, way in ways.items()) + "]"
+    command = [sys.executable, "-c", DRIVER.replace("QUERIES", queries), own_server.url, str(tmp_path / "in")]
+    command.append(f"{tmp_path}/checkpoint-")
+    command += [f"{name}={value}" for name, value in {**settings(spark_environment), **DYNAMIC}.items()]
     with jsclient.connect(own_server.url) as nc:
+        js = Js(nc)
+        for name in ways:
+            if kind == "buckets":
+                keyvalue.create_key_value(JetStream(nc), KeyValueConfig(bucket=name))
+            else:
+                js.create(name)
+        if "COPY" in ways:
+            js.create("S")
+            js.fill("S", total)
 
-        def rows() -> int:
-            return int(Js(nc).state("S_out")["messages"])
-
-        for mark in (total // 10, total // 2):
-            driver = Driver(command, tmp_path / f"driver-{mark}.log")
+        def rows(*names: str) -> int:
             try:
-                driver.run_until(lambda mark=mark: rows() >= mark, rows)  # type: ignore[misc]
-            finally:
-                driver.kill()
-        driver = Driver(command, tmp_path / "driver-last.log")
+                return sum(js.state(f"KV_{name}" if kind == "buckets" else name)["last_seq"] for name in names or ways)
+            except jsclient.errors.JsClientError:
+                return 0  # the server was killed
+
+        drivers = [Driver(command, tmp_path / "driver.log")]
         try:
-            driver.run_to_its_end(rows)
+            for number, victim in enumerate(KILLS):
+                name = list(ways)[number % len(ways)]
+                mark = stored[name] * (2 * number + 1) // (2 * len(KILLS))
+                drivers[-1].run_until(lambda name=name, mark=mark: rows(name) >= mark, rows)  # type: ignore[misc]
+                if victim == "server":
+                    own_server.kill()
+                    own_server.start()
+                elif victim == "executor":
+                    drivers[-1].kill_executor()
+                else:
+                    drivers[-1].kill_driver()
+                    drivers.append(Driver(command, tmp_path / "driver.log"))
+            drivers[-1].run_to_its_end(rows)
         finally:
-            driver.kill()
-        exact(own_server, "S_out", total)
-        wait_until(lambda: Js(nc).consumers("S") == [], 90, "the consumers of killed tasks to vanish")
+            for driver in drivers:
+                driver.kill()
+        for name in ways:
+            if kind == "buckets":
+                assert entries(nc, name) == expected_entries(name, total), name
+            else:
+                exact(own_server, name, total)
+        if "COPY" in ways:
+            wait_until(lambda: js.consumers("S") == [], 90, "the consumers of killed tasks to vanish")
