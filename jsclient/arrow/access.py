@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,7 +19,7 @@ from jsclient.arrow.ranges import StreamState
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
 from jsclient.jetstream.api import consumer_requests
-from jsclient.jetstream.api.batch_answers import parts_of
+from jsclient.jetstream.api.batch_answers import Parts, parts_of
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api
@@ -171,12 +171,12 @@ class StreamAccess:
         if state.messages == 0:
             return state.end
         if state.retention == "workqueue":
-            return self._direct_sequence_at(ns, state)
+            body = {"start_time": rfc3339(ns), "next_by_subj": ">"}
+            found = self.retrying("direct get by time", lambda: self.direct_get(body))
+            return state.end if found is None else found.sequence
         deadline = Deadline(self.options.reconnect_timeout)
         while True:
-            name = self.new_name("time")
-            info = self.create_consumer(name, {"deliver_policy": "by_start_time", "opt_start_time": rfc3339(ns)}, 5.0)
-            self.delete_consumer(name)
+            info = self.glance({"deliver_policy": "by_start_time", "opt_start_time": rfc3339(ns)})
             if info.num_pending:
                 return min(max(info.delivered.stream_seq + 1, state.first), state.end)
             if self.next_on_leader(info.delivered.stream_seq + 1, ()) is None:
@@ -196,49 +196,48 @@ class StreamAccess:
             # filters.
             matching = Matching(filters)
             for _ in range(min(len(filters), MOST_STEPS)):
-                found = self._next_on_leader(seq, ">")
-                if found is None or (before is not None and found[0] >= before):
+                found = self._on_leader({"seq": max(1, seq), "next_by_subj": ">"})
+                if found is None or (before is not None and int(found["seq"]) >= before):
                     return None
-                if matching.one(found[1].encode("utf-8", "surrogateescape")):
-                    return found[0]
-                seq = found[0] + 1
-        each = [self._next_on_leader(seq, subject) for subject in filters or (">",)]
-        return min((found[0] for found in each if found is not None), default=None)
+                if matching.one(str(found["subject"]).encode("utf-8", "surrogateescape")):
+                    return int(found["seq"])
+                seq = int(found["seq"]) + 1
+        each = [self._on_leader({"seq": max(1, seq), "next_by_subj": subject}) for subject in filters or (">",)]
+        return min((int(found["seq"]) for found in each if found is not None), default=None)
 
-    def _next_on_leader(self, seq: int, subject: str) -> tuple[int, str] | None:
-        """Sequence and subject of a message."""
-        body = {"seq": max(1, seq), "next_by_subj": subject}
+    def _on_leader(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The stored message that the leader finds for a STREAM.MSG.GET; None if there is none."""
 
-        def get() -> tuple[int, str] | None:
+        def get() -> dict[str, Any] | None:
             try:
                 answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", body, timeout=self.patience(), read=True)
             except errors.MessageNotFound:
                 return None
-            return int(answer["message"]["seq"]), str(answer["message"]["subject"])
+            return dict(answer["message"])
 
         return self.retrying("STREAM.MSG.GET", get)
 
-    def _direct_sequence_at(self, ns: int, state: StreamState) -> int:
-        body = {"batch": 1, "start_time": rfc3339(ns), "next_by_subj": ">"}
-        message = self.retrying(
-            "direct get by time",
-            lambda: self.api.request_raw(f"DIRECT.GET.{self.stream}", body, timeout=self.patience(), read=True),
-        )
-        return state.end if message.status is not None else parts_of(message).sequence
+    def direct_get(self, body: dict[str, Any]) -> Parts | None:
+        """One message by direct get (server 2.11), with the number of messages behind it; None if there is none.
+
+        It makes one attempt. An answer that proves nothing raises RequestTimeout, for example the answer of a mirror,
+        which may keep less than the stream.
+        """
+        body = {"batch": 1, **body}
+        message = self.api.request_raw(f"DIRECT.GET.{self.stream}", body, timeout=self.patience(), read=True)
+        if message.status is not None:
+            if message.status.code == 404:
+                return None
+            raise errors.RequestTimeout(f"{message.status.code} {message.status.description}")
+        found = parts_of(message)
+        if found.stream != self.stream.encode() or found.pending is None:
+            raise errors.RequestTimeout("a mirror, or a server before 2.11, answered")
+        return found
 
     def stored_at(self, seq: int) -> int | None:
         """The storage time of the message with this sequence, in ns since 1970; None if there is no such message."""
-
-        def get() -> int | None:
-            try:
-                answer = self.api.request(
-                    f"STREAM.MSG.GET.{self.stream}", {"seq": seq}, timeout=self.patience(), read=True
-                )
-            except errors.MessageNotFound:
-                return None
-            return _nanoseconds(str(answer["message"].get("time", "")))
-
-        return self.retrying("STREAM.MSG.GET", get)
+        found = self._on_leader({"seq": seq})
+        return None if found is None else _nanoseconds(str(found.get("time", "")))
 
     def mark(self, state: StreamState, start: int, end: int) -> tuple[int, int] | None:
         """Sequence and time of the last message of [start, end), to recognize the store later; None without one."""
@@ -261,6 +260,13 @@ class StreamAccess:
         from jsclient.nuid import next_nuid
 
         return f"{self.options.consumers}_{label}_{next_nuid()}"
+
+    def glance(self, more: dict[str, Any]) -> ConsumerInfo:
+        """The numbers of a consumer that is deleted without being read."""
+        name = self.new_name("look")
+        info = self.create_consumer(name, more, 5.0)
+        self.delete_consumer(name)
+        return info
 
     def create_consumer(self, name: str, more: dict[str, Any], threshold: float) -> ConsumerInfo:
         """An ephemeral AckNone pull consumer in memory, R1, that vanishes `threshold` seconds after its last pull."""
@@ -312,6 +318,12 @@ class StreamAccess:
 def _nanoseconds(text: str) -> int | None:
     """A time of the server as ns since 1970; None if it has another form than servers use."""
     return Times().ns(text.encode()) if text.endswith("Z") and len(text) >= 20 else None
+
+
+def from_sequence(seq: int, filters: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a consumer that begins at a sequence."""
+    begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, seq)}
+    return {**begin, "filter_subjects": list(filters)} if filters else begin
 
 
 def rfc3339(ns: int) -> str:

@@ -41,19 +41,6 @@ class Chunk(msgspec.Struct, gc=False):
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def head(self, count: int) -> Chunk:
-        """The first `count` messages."""
-        return Chunk(
-            self.subjects[:count],
-            self.sequences[:count],
-            self.timestamps[:count],
-            self.payloads[:count],
-            None if self.headers is None else self.headers[:count],
-            self.first_delivery,
-            self.first_delivery + count - 1,
-            self.pending + len(self) - count,
-        )
-
     def keep(self, wanted: list[bool]) -> Chunk:
         """The messages marked True. The delivery numbers still belong to the complete chunk."""
 

@@ -20,7 +20,7 @@ from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
 from jsclient.jetstream.api import headers as header_names
-from jsclient.jetstream.api.batch_answers import Answered, BatchGets, Lost, parts_of
+from jsclient.jetstream.api.batch_answers import Answered, BatchGets, Lost
 from jsclient.message import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.arrow")
@@ -138,19 +138,9 @@ class RangeDirect:
 
     def _behind_the_end(self) -> int:
         """The number of messages that match behind the range."""
-        body = {"batch": 1, "seq": self._part.end, "next_by_subj": self._filter}
-        subject = f"DIRECT.GET.{self._access.stream}"
-        message = self._access.retrying(
-            "counting", lambda: self._access.api.request_raw(subject, body, timeout=self._access.patience(), read=True)
-        )
-        if message.status is not None:
-            if message.status.code == 404:
-                return 0
-            raise Repeat(f"{message.status.code} {message.status.description}")
-        parts = parts_of(message)
-        if parts.stream != self._stream or parts.pending is None:
-            raise Repeat("a mirror answered")
-        return parts.pending + 1
+        body = {"seq": self._part.end, "next_by_subj": self._filter}
+        found = self._access.retrying("counting", lambda: self._access.direct_get(body))
+        return 0 if found is None or found.pending is None else found.pending + 1
 
     def _after(self, end: Msg) -> None:
         """Act on the status at the end of an answer."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient.arrow.access import PULL_BYTES, PULL_MESSAGES, StreamAccess
+from jsclient.arrow.access import PULL_BYTES, PULL_MESSAGES, StreamAccess, from_sequence
 from jsclient.arrow.chunks import Chunk, Matching, chunk_of, split_statuses
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
@@ -165,11 +165,9 @@ class RangeConsumer:
     def _one_consumer(self) -> Iterator[Chunk]:
         access = self._access
         self._name = access.new_name(self._label)
-        more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, self.next)}
+        more = from_sequence(self.next, self._filters)
         if self._part.headers_only:
             more["headers_only"] = True
-        if self._filters:
-            more["filter_subjects"] = list(self._filters)
         info = access.create_consumer(self._name, more, INACTIVE)
         if info.num_pending == 0:
             access.delete_consumer(self._name)
@@ -198,13 +196,7 @@ class RangeConsumer:
         return self._behind_the_end() if filtered else None
 
     def _behind_the_end(self) -> int:
-        name = self._access.new_name("count")
-        more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._part.end}
-        if self._filters:
-            more["filter_subjects"] = list(self._filters)
-        info = self._access.create_consumer(name, more, 5.0)
-        self._access.delete_consumer(name)
-        return info.num_pending
+        return self._access.glance(from_sequence(self._part.end, self._filters)).num_pending
 
     def _deliveries(self, pump: Pump[RangeCredit]) -> Iterator[Chunk]:
         while True:

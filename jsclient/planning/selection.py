@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.settings import Refused
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import StreamInfo
-from jsclient.planning.access import PlanningAccess
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -65,7 +65,7 @@ class Selection:
 
     def _listed(self, nc: Connection) -> tuple[dict[str, StreamInfo], list[str]]:
         """All streams of the account by name, and the names of streams without information."""
-        access = PlanningAccess(nc, self._options)
+        access = StreamAccess(nc, self._options)
 
         def ask() -> tuple[dict[str, StreamInfo], list[str]]:
             infos: dict[str, StreamInfo] = {}
@@ -83,7 +83,7 @@ class Selection:
 
     def _info(self, nc: Connection, name: str) -> StreamInfo | None:
         try:
-            return PlanningAccess(nc, self._options, name).info()
+            return StreamAccess(nc, self._options, name).info()
         except Refused as error:
             if error.token == "JETSTREAM_STREAM_NOT_FOUND":
                 log.info("%s", error.message)

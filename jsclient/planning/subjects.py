@@ -12,16 +12,16 @@ from typing import Final
 import attrs
 
 from jsclient import checks
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import bucket_of
 from jsclient.arrow.ranges import Range
 from jsclient.errors import InvalidSubject
-from jsclient.planning.access import PlanningAccess
 
 MOST_SUBJECTS: Final = 10_000  # subjects of the stream up to which they are listed at all
 REPLACED: Final = "\ufffd"
 
 
-def by_subject(access: PlanningAccess, whole: Range, parts: int) -> list[Range]:
+def by_subject(access: StreamAccess, whole: Range, parts: int) -> list[Range]:
     """One range per bucket over the complete plan; a bucket without subjects is an empty range."""
     buckets = _listed(access, parts, whole.filters)
     if buckets is not None and access.capabilities.at_least((2, 10)):
@@ -33,7 +33,7 @@ def by_subject(access: PlanningAccess, whole: Range, parts: int) -> list[Range]:
     return [attrs.evolve(whole, index=i, buckets=(i, parts)) for i in range(parts)]
 
 
-def _listed(access: PlanningAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
+def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
     """The subjects of the stream by bucket. None if there are too many to list, or if one is not a plain subject. For
     example, a message on `>` would, as a filter, bring all others into its bucket."""
     names: set[str] = set()

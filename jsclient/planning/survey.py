@@ -1,6 +1,6 @@
 """The number of wanted messages in each part of a stream, from which batches and partitions are planned.
 
-The server gives the number of matching messages from a sequence on (`PlanningAccess.pending_from`). Each such request
+The server gives the number of matching messages from a sequence on (`pending_from`). Each such request
 is a probe. Probes decide how much is read at a time and by which task, but never which messages are read. If messages
 come or go meanwhile, a plan becomes uneven, not wrong.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from jsclient.errors import ConsumerFilterError
+from jsclient.arrow.access import from_sequence
+from jsclient.errors import ConsumerFilterError, JsClientError
 
 if TYPE_CHECKING:
+    from jsclient.arrow.access import StreamAccess
     from jsclient.arrow.ranges import StreamState
-    from jsclient.planning.access import PlanningAccess
 
 PROBES: Final = 6  # For the end of a batch, and another 6 for the partitions.
 CLOSE_ENOUGH: Final = 0.95  # Of the limit of a trigger.
@@ -27,23 +29,50 @@ Passed = Callable[[int], tuple[int, "int | None"]]
 """seq -> (the number of matching messages from there on, the sequence of the first of them)."""
 
 
-def survey_of(access: PlanningAccess, state: StreamState, first: int, end: int, worth: int) -> Survey:
+def survey_of(access: StreamAccess, state: StreamState, first: int, end: int, worth: int) -> Survey:
     """The messages in [first, end), counted if holes or filters make them fewer than the sequences.
 
     Up to `worth` sequences it makes no probe, because one task would read all of them in one go.
     """
     filters = access.options.subjects
     dense = state.messages == state.end - state.first and not filters
-    if dense or end - first <= worth or not access.can_count(state):
+    if dense or end - first <= worth or not _can_count(access, state):
         return Survey(first, end)
 
     def pending(seq: int) -> tuple[int, int | None]:
-        return access.pending_from(seq, filters, state)
+        return pending_from(access, seq, filters, state)
 
     try:
         return Survey(first, end, pending, 0 if end >= state.end else pending(end)[0])
     except ConsumerFilterError:
         return Survey(first, end)  # before 2.10 a filter that is wider than the stream: the task finds another way
+
+
+def pending_from(
+    access: StreamAccess, seq: int, filters: tuple[str, ...], state: StreamState
+) -> tuple[int, int | None]:
+    """The number of matching messages from `seq` on, and the sequence of the first one.
+
+    One direct get answers both. Without it the leader gives the sequence, and a consumer, which is never read from,
+    gives the number. A replica that lags behind gives too small a number, so this is for planning only.
+    """
+    if len(filters) <= 1 and _by_direct_get(access, state):
+        with suppress(JsClientError):
+            found = access.direct_get({"seq": max(1, seq), "next_by_subj": filters[0] if filters else ">"})
+            return (0, None) if found is None else ((found.pending or 0) + 1, found.sequence)
+    following = access.next_on_leader(seq, filters)
+    if following is None or access.options.read_method == "direct" or state.retention != "limits":
+        return (0, None) if following is None else (state.end - following, following)
+    return access.glance(from_sequence(seq, filters)).num_pending, following
+
+
+def _can_count(access: StreamAccess, state: StreamState) -> bool:
+    """True if `pending_from` works: a stream that is consumed by reading must not get a consumer for that."""
+    return _by_direct_get(access, state) or (access.options.read_method != "direct" and state.retention == "limits")
+
+
+def _by_direct_get(access: StreamAccess, state: StreamState) -> bool:
+    return access.options.read_method != "consumer" and access.direct_works(state)
 
 
 class Survey:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.ranges import Range, StreamState
 from jsclient.durations import Deadline
-from jsclient.planning.access import PlanningAccess
 from jsclient.planning.offsets import StreamOffset
 from jsclient.planning.planner import Load, check_head
 from jsclient.planning.survey import Survey, survey_of
@@ -38,7 +38,7 @@ class News:
     `lost` and `expired` are the sequences before `first` that the head of the stream has passed.
     """
 
-    access: PlanningAccess
+    access: StreamAccess
     state: StreamState
     begin: StreamOffset
     first: int
@@ -92,9 +92,9 @@ class Follower:
 
     def look(
         self, nc: Connection, info: StreamInfo | None = None, known: StreamOffset | None = None
-    ) -> tuple[PlanningAccess, StreamState]:
+    ) -> tuple[StreamAccess, StreamState]:
         """The stream now. A new leader may lag behind what we saw from the old one, so it gets a moment to catch up."""
-        access = PlanningAccess(nc, self.options)
+        access = StreamAccess(nc, self.options)
         info = info or access.info()
         if not self._checked:
             check_retention(access, self.options, info)
@@ -130,7 +130,7 @@ class Follower:
         _, state = self.look(nc, info)
         return StreamOffset(state.created, state.first, start=state.first, soft=True)
 
-    def news(self, access: PlanningAccess, state: StreamState, begin: StreamOffset, worth: int) -> News | None:
+    def news(self, access: StreamAccess, state: StreamState, begin: StreamOffset, worth: int) -> News | None:
         """The messages to read from `begin` on; None if there are none and the offset need not move.
 
         For more than `worth` sequences it counts the messages in them.
@@ -171,7 +171,7 @@ class Follower:
             self._rated = now, state.end
         return self._rate
 
-    def _first(self, access: PlanningAccess, state: StreamState, head: int, available: int) -> int | None:
+    def _first(self, access: StreamAccess, state: StreamState, head: int, available: int) -> int | None:
         """The first message to read in [head, available); None when nothing matches. Holes do not cause batches."""
         dense = state.messages == state.end - state.first
         if head >= available or (dense and not self.options.subjects):
@@ -196,7 +196,7 @@ class Follower:
         near = start - state.first < CLOSE * (state.end - state.first)
         return near or self.target is not None or now - self._nothing_since >= IDLE
 
-    def same_stream(self, access: PlanningAccess, offset: StreamOffset, state: StreamState) -> StreamOffset:
+    def same_stream(self, access: StreamAccess, offset: StreamOffset, state: StreamState) -> StreamOffset:
         """Check that the checkpoint belongs to this stream. With failOnDataLoss=false the query begins a new one."""
         recreated = offset.made != state.created
         if recreated:
@@ -220,7 +220,7 @@ class Follower:
         self._nothing_below = 0
         return StreamOffset(state.created, state.first, start=state.first)
 
-    def range_of(self, access: PlanningAccess, state: StreamState, last: StreamOffset) -> Range | None:
+    def range_of(self, access: StreamAccess, state: StreamState, last: StreamOffset) -> Range | None:
         """The range of a batch in this stream, according to its offset; None if nothing of it is left."""
         begin = last.start
         if self.same_stream(access, last, state).made != last.made:

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
+from jsclient.arrow.access import from_sequence
 from jsclient.arrow.settings import Refused
 from jsclient.durations import to_ns
 
@@ -38,10 +39,8 @@ class Watch:
 
     def __init__(self, access: StreamAccess, seq: int) -> None:
         self._access, self._name = access, access.new_name("watch")
-        more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, seq)}
-        if access.options.subjects:
-            more["filter_subjects"] = list(access.options.subjects)
-        access.create_consumer(self._name, {**more, "headers_only": True}, INACTIVE)
+        more = {**from_sequence(seq, access.options.subjects), "headers_only": True}
+        access.create_consumer(self._name, more, INACTIVE)
         self._subscription = access.nc.subscribe(access.nc.new_inbox())
         self._pull()
 

@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
 )
 
 from jsclient import protocol
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.ranges import StreamState
 from jsclient.jetstream.message import timestamp_ns
-from jsclient.planning.access import PlanningAccess
 from jsclient.spark.reader import JetStreamReader
 from jsclient.spark.schema import SOURCE_COLUMNS
 
@@ -113,7 +113,7 @@ class PushdownReader(JetStreamReader):
             end = ns + 1000
             self.until = end if self.until is None else min(self.until, end)
 
-    def _bounds(self, access: PlanningAccess, state: StreamState) -> tuple[int, int]:
+    def _bounds(self, access: StreamAccess, state: StreamState) -> tuple[int, int]:
         start, end = super()._bounds(access, state)
         if self.since is not None:
             start = max(start, access.sequence_at(max(self.since, 0), state))

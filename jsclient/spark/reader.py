@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.ranges import Range, StreamState
 from jsclient.arrow.reading import choose_method, read_chunks
-from jsclient.planning.access import PlanningAccess
 from jsclient.planning.planner import Limits, Load, check_head, cut
 from jsclient.planning.selection import Selection, no_stream
 from jsclient.planning.subjects import by_subject
@@ -112,7 +112,7 @@ class JetStreamReader(DataSourceReader):
         if self.empty:
             return []
         with lease(self.options) as nc:
-            wholes = [self._whole(PlanningAccess(nc, self.options.of(name)), info) for name, info in self._streams(nc)]
+            wholes = [self._whole(StreamAccess(nc, self.options.of(name)), info) for name, info in self._streams(nc)]
             surveys = [self._survey(access, state, whole) for access, state, whole in wholes]
             loads = [load_of(state, survey) for (_, state, _), survey in zip(wholes, surveys, strict=True)]
             counts = limits_of(self.options).spread(loads)
@@ -123,8 +123,8 @@ class JetStreamReader(DataSourceReader):
                 planned += plan(access, state, whole, parts, self.job, by_subject, len(planned), cuts, self.payloads)
             return planned
 
-    def _survey(self, access: PlanningAccess, state: StreamState, whole: Range) -> Survey:
-        counting = PlanningAccess(access.nc, attrs.evolve(self.options.of(access.stream), subjects=whole.filters))
+    def _survey(self, access: StreamAccess, state: StreamState, whole: Range) -> Survey:
+        counting = StreamAccess(access.nc, attrs.evolve(self.options.of(access.stream), subjects=whole.filters))
         return survey_of(counting, state, whole.start, whole.end, self.options.records_per_partition)
 
     def _streams(self, nc: Connection) -> list[tuple[str, StreamInfo]]:
@@ -139,7 +139,7 @@ class JetStreamReader(DataSourceReader):
         wanted = self.wanted
         return [(name, info) for name, info in found.items() if info and (wanted is None or name in wanted)]
 
-    def _whole(self, access: PlanningAccess, info: StreamInfo) -> tuple[PlanningAccess, StreamState, Range]:
+    def _whole(self, access: StreamAccess, info: StreamInfo) -> tuple[StreamAccess, StreamState, Range]:
         """The range to read of one stream."""
         access.check_filters()
         state = access.state(info)
@@ -155,7 +155,7 @@ class JetStreamReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)
 
-    def _bounds(self, access: PlanningAccess, state: StreamState) -> tuple[int, int]:
+    def _bounds(self, access: StreamAccess, state: StreamState) -> tuple[int, int]:
         options = self.options.of(access.stream)
         start, end = starting(options, access, state, state.first), ending(options, access, state)
         # Filters narrow the range without a claim about the head: excluded messages are unwanted, which is not a loss.
@@ -166,7 +166,7 @@ class JetStreamReader(DataSourceReader):
         return start, max(start, end)
 
 
-def starting(options: SparkOptions, access: PlanningAccess, state: StreamState, otherwise: int) -> int:
+def starting(options: SparkOptions, access: StreamAccess, state: StreamState, otherwise: int) -> int:
     """The first sequence that the options ask for; `otherwise` if they name none."""
     if options.starting_timestamp is not None:
         at = access.sequence_at(options.starting_timestamp, state)
@@ -195,7 +195,7 @@ def begins_softly(options: SparkOptions) -> bool:
     return options.starting_timestamp is None and options.starting_offsets in (None, "earliest")
 
 
-def ending(options: SparkOptions, access: PlanningAccess, state: StreamState) -> int:
+def ending(options: SparkOptions, access: StreamAccess, state: StreamState) -> int:
     if options.ending_timestamp is not None:
         return access.sequence_at(options.ending_timestamp, state)
     if isinstance(options.ending_offsets, int):
@@ -209,7 +209,7 @@ def ending(options: SparkOptions, access: PlanningAccess, state: StreamState) ->
 
 
 def plan(
-    access: PlanningAccess,
+    access: StreamAccess,
     state: StreamState,
     whole: Range,
     parts: int,

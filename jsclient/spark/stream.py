@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.ranges import StreamState
-from jsclient.planning.access import PlanningAccess
 from jsclient.planning.offsets import Offset, StreamOffset, shape_of
 from jsclient.planning.planner import share
 from jsclient.planning.selection import Selection, no_stream
@@ -111,9 +111,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._planned = Offset(streams, id=before.id, shape=self.shape)
         return self._planned.to_dict()
 
-    def _look(self, nc: Connection, before: Offset) -> dict[str, tuple[PlanningAccess, StreamState, StreamOffset]]:
+    def _look(self, nc: Connection, before: Offset) -> dict[str, tuple[StreamAccess, StreamState, StreamOffset]]:
         """Each stream of the query as it is now, and the position of the query in it."""
-        found: dict[str, tuple[PlanningAccess, StreamState, StreamOffset]] = {}
+        found: dict[str, tuple[StreamAccess, StreamState, StreamOffset]] = {}
         for name, info in self.selection.look(nc, known=before.streams).items():
             begin, follower = before.streams.get(name), self.follower(name)
             if info is None:
@@ -133,7 +133,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return found
 
     def _news(
-        self, found: dict[str, tuple[PlanningAccess, StreamState, StreamOffset]], limit: ReadLimit
+        self, found: dict[str, tuple[StreamAccess, StreamState, StreamOffset]], limit: ReadLimit
     ) -> Iterator[tuple[str, News | None]]:
         rows, nbytes = self._limits(limit)
         for name, (access, state, begin) in found.items():

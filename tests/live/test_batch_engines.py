@@ -19,6 +19,7 @@ from jsclient.jetstream import JetStream, StreamConfig
 pa = pytest.importorskip("pyarrow")
 
 from jsclient import arrow  # noqa: E402
+from jsclient.arrow.access import StreamAccess  # noqa: E402
 from jsclient.arrow.options import ReadOptions  # noqa: E402
 from jsclient.arrow.ranges import Range  # noqa: E402
 from jsclient.arrow.reading import read_chunks  # noqa: E402
@@ -28,7 +29,6 @@ from jsclient.exactly.conclusion import conclude  # noqa: E402
 from jsclient.exactly.journal import Job  # noqa: E402
 from jsclient.exactly.partition import write_partition  # noqa: E402
 from jsclient.exactly.task import Outcome  # noqa: E402
-from jsclient.planning.access import PlanningAccess  # noqa: E402
 from jsclient.planning.offsets import Offset, StreamOffset  # noqa: E402
 from jsclient.planning.planner import Limits, Load, cut  # noqa: E402
 from jsclient.planning.selection import Selection  # noqa: E402
@@ -75,7 +75,7 @@ class Loop:
     def plan(self) -> None:
         streams: dict[str, StreamOffset] = {}
         for name, info in Selection(self.reads).look(self.nc, complete=True).items():
-            access = PlanningAccess(self.nc, self.reads, name)
+            access = StreamAccess(self.nc, self.reads, name)
             state = access.state(info)
             survey = survey_of(access, state, state.first, state.end, 10)
             load = Load(survey.end - survey.first, survey.messages, 0)
