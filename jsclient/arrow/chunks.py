@@ -7,12 +7,9 @@ them with list comprehensions and one split over all reply subjects, so it makes
 from __future__ import annotations
 
 import datetime as dt
-import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
-from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -143,8 +140,6 @@ def first_deliveries(replies: list[bytes | None]) -> Deliveries | None:
 
 # --- direct get ---------------------------------------------------------------------------------------------
 
-MERGED: Final = 1_000  # rows of a chunk that merges the rows of several readers
-
 
 class Times:
     """RFC 3339 times with nanoseconds -> integers; the date part is decoded once per second of stream time."""
@@ -218,17 +213,3 @@ def iterate_rows(chunk: Chunk) -> Iterator[tuple[bytes, int, int, bytes | None, 
     """(subject, sequence, ns, header block, payload) of each message; for `read_range`, which is not columnar."""
     headers = chunk.headers or [None] * len(chunk)
     return zip(chunk.subjects, chunk.sequences, chunk.timestamps, headers, chunk.payloads, strict=True)
-
-
-def in_order(readers: Sequence[Iterator[Chunk]]) -> Iterator[Chunk]:
-    """The messages of several readers of one stream, merged in the order of the stream; each reader has that order."""
-    rows = heapq.merge(*map(_rows, readers), key=itemgetter(1))
-    while some := list(islice(rows, MERGED)):
-        subjects, sequences, timestamps, headers, payloads = map(list, zip(*some, strict=True))
-        blocks = None if headers.count(None) == len(headers) else headers
-        yield Chunk(subjects, sequences, timestamps, payloads, blocks, 1, len(some), -1)
-
-
-def _rows(reader: Iterator[Chunk]) -> Iterator[tuple[bytes, int, int, bytes | None, bytes]]:
-    for chunk in reader:
-        yield from iterate_rows(chunk)

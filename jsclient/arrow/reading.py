@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from jsclient import errors
 from jsclient.arrow.access import StreamAccess
-from jsclient.arrow.chunks import Chunk, by_bucket, in_order
+from jsclient.arrow.chunks import Chunk, by_bucket
 from jsclient.arrow.direct import Elsewhere, RangeDirect
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
-from jsclient.protocol import has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.arrow.settings import Settings
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 SMALL_RANGE: Final = 2_000  # sequences up to which direct get is cheaper than a consumer
-MOST_FILTERS: Final = 1_000  # subjects of one consumer; creating it takes 33 ms, with 5,000 subjects 900 ms
 
 
 def read_chunks(nc: Connection, options: Settings, part: Range, method: str, label: str) -> Iterator[Chunk]:
@@ -69,22 +67,7 @@ def _chunks(access: StreamAccess, part: Range, method: str, label: str, gaps: Ga
                 ) from error
             log.info("stream %r: %s; reading on through a consumer", access.stream, error)
             part = attrs.evolve(part, start=direct.next)
-    groups = groups_of(part.filters)
-    if len(groups) < 2:
-        yield from RangeConsumer(access, part, label, gaps).chunks()
-        return
-    parts = [attrs.evolve(part, filters=group) for group in groups]
-    consumers = [RangeConsumer(access, each, f"{label}_{n}", Gaps(access, each)) for n, each in enumerate(parts)]
-    with ExitStack() as stack:
-        yield from in_order([stack.enter_context(closing(each.chunks())) for each in consumers])  # type: ignore[type-var]
-
-
-def groups_of(filters: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The filters of each consumer of a range. Only plain subjects are divided; two wildcards may match one message."""
-    if len(filters) <= MOST_FILTERS or any(map(has_wildcard, filters)):
-        return [filters]
-    count = -(-len(filters) // MOST_FILTERS)
-    return [filters[at::count] for at in range(count)]  # each has some of all, in the order of names
+    yield from RangeConsumer(access, part, label, gaps).chunks()
 
 
 def choose_method(options: Settings, span: int, direct_works: bool, consumed_by_reading: bool) -> str:

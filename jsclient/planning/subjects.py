@@ -1,8 +1,7 @@
 """partitionBy=subject: all messages of a subject in one task, in order.
 
 A subject belongs to the bucket crc32(subject) mod k, so the plan of a replay is the same. If possible (2.10, up to
-10,000 subjects in the stream), the server filters, with one consumer for 1,000 of them. Otherwise every task reads the
-complete range and keeps its bucket.
+2,000 subjects in a bucket), the server filters. Otherwise every task reads the complete range and keeps its bucket.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from jsclient.arrow.ranges import Range
 from jsclient.errors import InvalidSubject
 
 MOST_SUBJECTS: Final = 10_000  # subjects of the stream up to which they are listed at all
+MOST_FILTERS: Final = 2_000  # subjects of one consumer; creating it takes 33 ms for 1,000, and 900 ms for 5,000
 REPLACED: Final = "\ufffd"
 
 
@@ -46,7 +46,7 @@ def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[
     buckets: list[list[str]] = [[] for _ in range(parts)]
     for name in sorted(names):
         buckets[bucket_of(name.encode("utf-8", "surrogateescape"), parts)].append(name)
-    return buckets
+    return buckets if max(map(len, buckets)) <= MOST_FILTERS else None
 
 
 def _is_plain(subject: str) -> bool:

@@ -284,11 +284,10 @@ def test_filters_bring_few_rows_of_others(
     assert sum(sent) <= len(found) + parts
 
 
-@pytest.mark.parametrize(("subjects", "parts"), [(600, 4), (2400, 2)], ids=["one filter list", "several consumers"])
+@pytest.mark.parametrize(("subjects", "parts"), [(600, 4), (2400, 2)])
 def test_many_subjects_are_filtered_by_the_server(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, subjects: int, parts: int
 ) -> None:
-    """Above 1,000 subjects a task has several consumers, and puts their messages in the order of the stream."""
     stream = f"{stream_name.partition('[')[0]}_{subjects}"
     js.create(stream)
     js.fill(stream, 3 * subjects, subject=lambda n: f"{stream}.{n % subjects}")
