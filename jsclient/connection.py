@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from jsclient.codecs import Codec
     from jsclient.jetstream import JetStream
-    from jsclient.jetstream.publishing.keywords import JetStreamDict
+    from jsclient.jetstream.publishing.options import JetStreamDict
 
 
 class Connection:

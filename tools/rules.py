@@ -34,7 +34,6 @@ CIRCULAR = {
     "jsclient._transport",
     "jsclient.jetstream",
     "jsclient.jetstream.consuming",
-    "jsclient.jetstream.publishing",
     "jsclient.spark",
     "jsclient.workers",
 }

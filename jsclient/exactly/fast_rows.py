@@ -29,17 +29,16 @@ from jsclient.errors import (
     brief,
 )
 from jsclient.exactly.row_publisher import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
-from jsclient.jetstream.publishing.attempts import has_id
 from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
 from jsclient.jetstream.publishing.in_flight import MAX_CACHED
+from jsclient.jetstream.publishing.outcome import has_id, passes
 from jsclient.jetstream.publishing.synchronous import PublishAttempts
-from jsclient.jetstream.publishing.verdict import passes
 from jsclient.protocol.frames import header_size, pub_end
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publishing.attempts import Rules
+    from jsclient.jetstream.publishing.outcome import Rules
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream")
 

@@ -22,8 +22,8 @@ from jsclient.protocol.frames import header_size, hpub, pub_end, reply_of
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publishing.attempts import Rules
-    from jsclient.jetstream.publishing.entries import FrameEntry
+    from jsclient.jetstream.publishing.in_flight import FrameEntry
+    from jsclient.jetstream.publishing.outcome import Rules
 
 BLOCK: Final = 32 * 1024
 """Bytes of frames in one block."""

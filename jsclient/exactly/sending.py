@@ -11,7 +11,7 @@ from jsclient.arrow.settings import Refused
 from jsclient.exactly.fast_rows import FastRowPublisher
 from jsclient.exactly.row_publisher import RowPublisher
 from jsclient.exactly.sink_streams import SHORT_WINDOW
-from jsclient.jetstream.publishing.attempts import ASK_AFTER, Rules
+from jsclient.jetstream.publishing.outcome import ASK_AFTER, Rules
 from jsclient.jetstream.publishing.streams import Streams
 
 if TYPE_CHECKING:

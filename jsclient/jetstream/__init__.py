@@ -83,15 +83,15 @@ if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
     from jsclient.jetstream.publishing.fast_batch import FastBatch
-    from jsclient.jetstream.publishing.keywords import (
+    from jsclient.jetstream.publishing.options import (
         AtomicBatchDict,
         FastBatchDict,
         JetStreamDict,
         PublishAsyncDict,
         PublishDict,
+        PublishOptions,
         PublishWindowDict,
     )
-    from jsclient.jetstream.publishing.options import PublishOptions
     from jsclient.jetstream.tracing import trace
 
 _LATER = {
@@ -120,18 +120,18 @@ _LATER = {
     "TypedMsg": "consuming.typed_message",
     "double_ack_many": "consuming.double_ack",
     "trace": "tracing",
-    "AtomicBatchDict": "publishing.keywords",
+    "AtomicBatchDict": "publishing.options",
     "ConsumerConfigDict": "api.config_fields",
-    "FastBatchDict": "publishing.keywords",
+    "FastBatchDict": "publishing.options",
     "FetchBatchesDict": "consuming.pull_options",
     "FetchBytesDict": "consuming.pull_options",
     "FetchDict": "consuming.pull_options",
-    "JetStreamDict": "publishing.keywords",
+    "JetStreamDict": "publishing.options",
     "OrderedOptionsDict": "consuming.ordered_sequence",
-    "PublishAsyncDict": "publishing.keywords",
-    "PublishDict": "publishing.keywords",
+    "PublishAsyncDict": "publishing.options",
+    "PublishDict": "publishing.options",
     "PublishOptions": "publishing.options",
-    "PublishWindowDict": "publishing.keywords",
+    "PublishWindowDict": "publishing.options",
     "PullOptionsDict": "consuming.pull_options",
     "PushOptionsDict": "consuming.push_intake",
     "StreamConfigDict": "api.config_fields",

@@ -26,9 +26,9 @@ from jsclient.jetstream.api.models import (
 from jsclient.jetstream.api.models_stream import user_metadata
 from jsclient.jetstream.api.permissions import Permissions, Use, required_permissions
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api, RequestHook, ResponseHook
-from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.publishing.options import V
+from jsclient.jetstream.publishing.outcome import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
-    from jsclient.jetstream.publishing.keywords import JetStreamDict, PublishWindowDict
+    from jsclient.jetstream.publishing.options import JetStreamDict, PublishWindowDict
 
 
 class JetStream(Publishing[V]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient.durations import Deadline
 from jsclient.errors import MessageNotFound, StreamNotFound
 from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT
-from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
+from jsclient.jetstream.publishing.outcome import PUBLISH_TIMEOUT
 from jsclient.keyvalue import missing
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, decode_info, meta_subject

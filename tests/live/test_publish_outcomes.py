@@ -12,7 +12,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, PubAck, StreamConfig
-from jsclient.jetstream.publishing import verdict as publish_verdict
+from jsclient.jetstream.publishing import outcome as publish_verdict
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 SYNC, ASYNC = "publish", "publish_async"

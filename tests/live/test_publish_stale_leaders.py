@@ -14,7 +14,7 @@ import jsclient
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream
-from jsclient.jetstream.publishing import verdict as publish_verdict
+from jsclient.jetstream.publishing import outcome as publish_verdict
 from jsclient.testing import FakeServer
 from jsclient.testing.fake import FakeClient
 

@@ -9,16 +9,10 @@ import pytest
 from tests.pull_rig import Connection, Server
 
 from jsclient import errors
-from jsclient.cancel import Cancel
-from jsclient.jetstream.publishing.attempts import (
-    check_payload,
-    decode_ack,
-    has_id,
-    may_go_on,
-    wait_connected,
-    wait_for_event,
-)
+from jsclient.jetstream.publishing.asynchronous import check_payload
 from jsclient.jetstream.publishing.options import Capabilities
+from jsclient.jetstream.publishing.outcome import decode_ack, has_id, may_go_on
+from jsclient.jetstream.publishing.synchronous import wait_connected
 from jsclient.states import LinkEvent
 
 
@@ -115,10 +109,3 @@ def test_a_closed_connection_ends_the_wait() -> None:
     with pytest.raises(errors.ConnectionClosed):
         wait_connected(line, 5)
     assert line.listeners == []
-
-
-def test_a_token_ends_the_wait() -> None:
-    token, line = Cancel(), Line()
-    token.cancel()
-    with pytest.raises(errors.Cancelled):
-        wait_for_event(line, (LinkEvent.CLOSED,), 5, lambda: False, token)  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ import pytest
 
 from jsclient import errors
 from jsclient.jetstream.api.models import PubAck
-from jsclient.jetstream.publishing.entries import FrameEntry, in_doubt, no_stream, unknown
+from jsclient.jetstream.publishing.in_flight import FrameEntry
+from jsclient.jetstream.publishing.outcome import in_doubt, no_stream, unknown
 from jsclient.protocol import frames
 
 PLAIN = frames.pub(frames.with_reply(frames.pub_start(b"s.a"), b"_INBOX.x.1"), b"value")

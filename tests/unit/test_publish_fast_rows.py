@@ -10,8 +10,8 @@ from tests.fast_rig import NOBODY, Answer, ack, end, on, stream
 from jsclient import errors
 from jsclient.exactly import fast_rows
 from jsclient.exactly.fast_rows import FastRowPublisher
-from jsclient.jetstream.publishing.attempts import Rules
 from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, PING, START
+from jsclient.jetstream.publishing.outcome import Rules
 from jsclient.states import LinkEvent
 
 RULES = Rules(ack_timeout=5.0, resend_after=1.0, retry_wait=0.001, copies_allowed=True)

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from jsclient.jetstream import JetStream
-from jsclient.jetstream.publishing import keywords
+from jsclient.jetstream.publishing import options as keywords
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 from jsclient.jetstream.publishing.fast_batch import FastBatch
-from jsclient.jetstream.publishing.keywords import OPTION_PREFIX
 from jsclient.jetstream.publishing.methods import Publishing
-from jsclient.jetstream.publishing.options import PublishOptions
+from jsclient.jetstream.publishing.options import OPTION_PREFIX, PublishOptions
 
 MESSAGE = {"headers"}
 """What a message object brings along."""

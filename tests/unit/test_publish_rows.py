@@ -11,8 +11,8 @@ from tests.publish_rig import FakeConnection, FakeJetStream, clock
 from jsclient import errors
 from jsclient.exactly.row_publisher import RowPublisher, Totals
 from jsclient.jetstream.publishing import in_flight
-from jsclient.jetstream.publishing.attempts import Rules
-from jsclient.jetstream.publishing.entries import FrameEntry
+from jsclient.jetstream.publishing.in_flight import FrameEntry
+from jsclient.jetstream.publishing.outcome import Rules
 from jsclient.message import Msg
 from jsclient.protocol import frames
 from jsclient.states import LinkEvent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsclient.jetstream.publishing.attempts import Rules
+from jsclient.jetstream.publishing.outcome import Rules
 
 
 @pytest.mark.parametrize(

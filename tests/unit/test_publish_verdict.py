@@ -10,7 +10,7 @@ import pytest
 from jsclient.errors import ApiError, PublishUnknown, WrongLastSequence, api_error
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.options import Capabilities
-from jsclient.jetstream.publishing.verdict import (
+from jsclient.jetstream.publishing.outcome import (
     PAUSES,
     TEMPORARY,
     Inquiry,

@@ -15,7 +15,7 @@ from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.jetstream import AtomicBatch, Consumer, ConsumerConfig, FastBatch, JetStream, StreamConfig
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict
 from jsclient.jetstream.consuming.pull_options import FetchBytesDict, FetchDict, PullOptions, PullOptionsDict
-from jsclient.jetstream.publishing import keywords
+from jsclient.jetstream.publishing import options as keywords
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.jetstream.publishing.options import PublishOptions
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict

@@ -22,18 +22,24 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import handlers, kinds, waiting
+from jsclient import checks, handlers, kinds, waiting
 from jsclient._connection import LargeLinkFrame, LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, check_timeout, plain, plain_or_none, resolve
-from jsclient.errors import AsyncPublishReplySet, ConfigError, ConnectionLost, TimedOut, TooManyStalledMessages
+from jsclient.errors import (
+    AsyncPublishReplySet,
+    ConfigError,
+    ConnectionLost,
+    PayloadTooLarge,
+    TimedOut,
+    TooManyStalledMessages,
+)
 from jsclient.jetstream.api.requests import API_TIMEOUT
-from jsclient.jetstream.publishing.attempts import ACK_TIMEOUT, HOLD_FOR, RETRY_WAIT, Rules, check_payload
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from jsclient.jetstream.publishing.in_flight import InFlight, Window
-from jsclient.jetstream.publishing.keywords import PublishAsyncDict
-from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
+from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishAsyncDict, PublishOptions
+from jsclient.jetstream.publishing.outcome import ACK_TIMEOUT, HOLD_FOR, RETRY_WAIT, Rules
 from jsclient.jetstream.publishing.streams import Streams, check_window
 from jsclient.message import Msg, Payload
 from jsclient.nuid import new_token
@@ -44,7 +50,7 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publishing.entries import Entry
+    from jsclient.jetstream.publishing.outcome import Entry
     from jsclient.jetstream.publishing.recovery import Recovery
 
 
@@ -365,3 +371,18 @@ class AsyncPublisher:
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)
+
+
+def check_payload(payload: Any, limit: int, headers: int = 0) -> bytes:
+    """The payload as bytes, no larger than the server accepts together with the headers."""
+    if isinstance(payload, str):
+        payload = checks.utf8(payload, "a payload")
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it, or use a codec")
+    raw = payload if isinstance(payload, bytes) else bytes(payload)
+    if len(raw) + headers > limit:
+        raise PayloadTooLarge(
+            f"headers and payload have {len(raw) + headers} bytes, the server takes {limit} (max_payload): nothing was "
+            "sent. Split it, use an object store, or raise the server's limit"
+        )
+    return raw

@@ -36,12 +36,21 @@ from jsclient.errors import (
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
-from jsclient.jetstream.publishing.attempts import FAILURES, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V, build_headers
+from jsclient.jetstream.publishing.outcome import (
+    FAILURES,
+    RETRY_WAIT,
+    Inquiry,
+    Published,
+    Verdict,
+    judge,
+    passes,
+    reply_error,
+    stream_of,
+)
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
-from jsclient.jetstream.publishing.synchronous import PublishAttempts
-from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
+from jsclient.jetstream.publishing.synchronous import PublishAttempts, wait_connected
 from jsclient.message import Msg, Payload
 from jsclient.protocol import Headers
 

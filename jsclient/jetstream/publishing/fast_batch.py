@@ -34,9 +34,9 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
-from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
+from jsclient.jetstream.publishing.outcome import RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
 from jsclient.protocol.errors import BAD_JSON

@@ -20,7 +20,7 @@ from jsclient.message import Payload
 from jsclient.protocol import Headers
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+    pass
 
 
 class PubMsg(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
     def to_concurrent(self) -> concurrent.futures.Future[PubAck]:
         """The same as a Future of the standard library, for `concurrent.futures.wait` and `as_completed`, and for
         `asyncio.wrap_future`. You cannot cancel it, because the message has been sent already."""
-        owner: AsyncPublisher = self._owner
+        owner = self._owner
         owner.flush()
         converted = Converted(self)
         if self.done():
@@ -128,7 +128,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
             return
         if timeout is not None and not timeout >= 0:
             raise ConfigError(f"timeout must be 0 or more seconds, or None; got {timeout!r}")
-        owner: AsyncPublisher = self._owner
+        owner = self._owner
         owner.flush()
         ticket: waiting.Ticket[None] = waiting.Ticket()
         owner.watch(self, ticket)

@@ -19,28 +19,29 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
 from jsclient import checks, waiting
 from jsclient._connection import Drainable, ReplySink
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import ConnectionLost, DrainTimeout, NotStored, TimedOut
-from jsclient.jetstream.publishing.attempts import Rules, decode_fast
-from jsclient.jetstream.publishing.entries import FrameEntry
+from jsclient.jetstream.api.models import PubAck
+from jsclient.jetstream.publishing.outcome import Rules, decode_fast
 from jsclient.jetstream.publishing.recovery import Recovery
 from jsclient.nuid import TOKEN_LENGTH
 from jsclient.protocol.errors import BAD_JSON
+from jsclient.protocol.frames import Frame, split
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jsclient.connection import Connection
-    from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publishing.entries import Entry
+    from jsclient.jetstream.publishing.outcome import Entry
     from jsclient.jetstream.publishing.streams import Streams
     from jsclient.message import Msg
-    from jsclient.protocol.frames import Frame
 
 INBOX_TIMEOUT: Final = 1.0
 """Seconds to wait for a refusal of the inbox for acks. If the server is slower, publishing starts anyway."""
@@ -55,6 +56,36 @@ LEAST_STEP: Final = 1.1
 
 LONGEST_LOOK: Final = 3
 """The largest number of round trips over which answers count."""
+
+
+class FrameEntry(msgspec.Struct, gc=False, eq=False):
+    """A row, which has only its frame. The fields are read from the frame when needed, which is rare."""
+
+    _token: bytes
+    frame: bytes
+    _sends: int = 1
+    _no_responders: int = 0
+    _first: float = 0.0
+    _last: float = 0.0
+    _since: float = 0.0
+    _ack: PubAck | None = None
+    _error: BaseException | None = None
+    _watchers: list[Any] | None = None
+
+    @property
+    def subject(self) -> str:
+        return split(self.frame)[0].decode("utf-8", "surrogateescape")
+
+    @property
+    def payload(self) -> bytes:
+        return split(self.frame)[2]
+
+    @property
+    def _block(self) -> bytes | None:
+        return split(self.frame)[1]
+
+    def done(self) -> bool:
+        return self._ack is not None or self._error is not None
 
 
 class User(Protocol):
@@ -137,6 +168,15 @@ class InFlight(ReplySink):
     def frame(self, entry: Entry) -> Frame:
         """The frame of a message that will be sent again."""
         return self._user.frame(entry)
+
+    def busy(self) -> bool:
+        """True while a message is in flight, or a publisher waits for room."""
+        return bool(self.pending or self.window.parked)
+
+    def unpark(self) -> None:
+        """Wake the threads that need not wait for room any more."""
+        if self.window.parked:
+            self.window.unpark()
 
     # --- the inbox ------------------------------------------------------------------------------------------------
 
@@ -285,8 +325,7 @@ class InFlight(ReplySink):
             if entry.__class__ is bytes:
                 entry = self.known.pop(token, None) or FrameEntry(token, entry)
             self._forget(token)
-            if self.window.parked:
-                self.window.unpark()
+            self.unpark()
         return entry
 
     def drop(self, tokens: Iterable[bytes]) -> None:

@@ -16,7 +16,19 @@ from jsclient.instruments import sending, sending_later
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
-from jsclient.jetstream.publishing.attempts import (
+from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
+from jsclient.jetstream.publishing.options import (
+    OPTION_PREFIX,
+    AtomicBatchDict,
+    FastBatchDict,
+    HeadersLike,
+    PublishAsyncDict,
+    PublishDict,
+    PublishOptions,
+    V,
+)
+from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
+from jsclient.jetstream.publishing.outcome import (
     ATTEMPT_TIMEOUT,
     FAILURES,
     PUBLISH_TIMEOUT,
@@ -25,20 +37,9 @@ from jsclient.jetstream.publishing.attempts import (
     decode_ack,
     has_id,
     may_go_on,
-    wait_connected,
 )
-from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
-from jsclient.jetstream.publishing.keywords import (
-    OPTION_PREFIX,
-    AtomicBatchDict,
-    FastBatchDict,
-    PublishAsyncDict,
-    PublishDict,
-)
-from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
-from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.streams import Streams, check_window
-from jsclient.jetstream.publishing.synchronous import PublishAttempts
+from jsclient.jetstream.publishing.synchronous import PublishAttempts, wait_connected
 from jsclient.message import Msg, Payload
 
 if TYPE_CHECKING:

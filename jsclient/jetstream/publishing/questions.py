@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -17,14 +17,16 @@ from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
 from jsclient.jetstream.api.models import PubAck
+from jsclient.jetstream.publishing.outcome import Inquiry, Published, Verdict
 from jsclient.jetstream.publishing.streams import EXISTS, Streams, names_request, stream_in
-from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict
 from jsclient.nuid import new_token
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publishing.entries import Entry
-    from jsclient.jetstream.publishing.in_flight import InFlight
+    from jsclient.connection import Connection
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.outcome import Entry
     from jsclient.message import Msg
+    from jsclient.protocol.frames import Frame
 
 ASK_AGAIN: Final = 1.0
 """Seconds after which the client asks again for a window that it did not learn."""
@@ -36,14 +38,40 @@ Then = Callable[["Msg | None"], None]
 """Takes the answer, or None if this user has no permission to ask."""
 
 
+class Flight(Protocol):
+    """The messages in flight, as their recovery needs them (see `InFlight`)."""
+
+    js: JetStream
+    nc: Connection
+    pending: dict[bytes, Any]
+
+    @property
+    def inbox_start(self) -> bytes: ...
+
+    def busy(self) -> bool: ...
+
+    def unpark(self) -> None: ...
+
+    def entries(self) -> list[Any]: ...
+
+    def look_up(self, token: bytes) -> Any: ...
+
+    def frame(self, entry: Entry) -> Frame: ...
+
+    def succeed(self, entry: Entry, ack: PubAck) -> None: ...
+
+    def fail(self, entry: Entry, error: BaseException) -> None: ...
+
+
 class Questions:
     """Questions under way, and the inquiries about refused publishes."""
 
-    def __init__(self, owner: InFlight, streams: Streams) -> None:
+    def __init__(self, owner: Flight, streams: Streams, proceed: Callable[[], None]) -> None:
         self.streams = streams
         self.inquiries: dict[bytes, Inquiry] = {}  # the inquiry into the outcome of a publish, by its token
         self.asking_since: float | None = None  # the start of a search for a window, without success so far
         self._owner = owner
+        self._proceed = proceed  # sends what waits for a window
         self._nc = owner.nc
         self._engine = engine_of(self._nc)
         self._then: dict[bytes, tuple[str, Then]] = {}  # subject and receiver of the answer, by token of the question
@@ -114,7 +142,7 @@ class Questions:
             return
         if self.streams.window(self._asked_for, now) is not None:
             self._asked_window = float("-inf")  # the next subject need not wait
-        self._engine.clock.call_soon(self._owner.recovery.proceed)
+        self._engine.clock.call_soon(self._proceed)
 
     # --- inquiries --------------------------------------------------------------------------------------------------
 

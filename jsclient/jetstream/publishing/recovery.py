@@ -40,8 +40,18 @@ from jsclient.errors import (
     PublishUnknown,
     brief,
 )
-from jsclient.jetstream.publishing.attempts import has_id, reply_error
-from jsclient.jetstream.publishing.entries import in_doubt, no_stream, unknown
+from jsclient.jetstream.publishing.outcome import (
+    WINDOW_ENDED,
+    Published,
+    Verdict,
+    has_id,
+    in_doubt,
+    judge,
+    no_stream,
+    reply_error,
+    stream_of,
+    unknown,
+)
 from jsclient.jetstream.publishing.questions import Questions
 from jsclient.jetstream.publishing.streams import (
     ASK_TIMEOUT,
@@ -52,14 +62,12 @@ from jsclient.jetstream.publishing.streams import (
     names_request,
     same_id_for,
 )
-from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Published, Verdict, judge, stream_of
 from jsclient.protocol.frames import Frame, reply_of
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publishing.attempts import Rules
-    from jsclient.jetstream.publishing.entries import Entry
-    from jsclient.jetstream.publishing.in_flight import InFlight
+    from jsclient.jetstream.publishing.outcome import Entry, Rules
+    from jsclient.jetstream.publishing.questions import Flight
     from jsclient.jetstream.publishing.streams import Streams
     from jsclient.message import Msg
 
@@ -76,7 +84,7 @@ class Recovery:
     With `by_hand`, internal threads send no message again. `due` then shows that messages wait for `resume`.
     """
 
-    def __init__(self, owner: InFlight, rules: Rules, streams: Streams) -> None:
+    def __init__(self, owner: Flight, rules: Rules, streams: Streams) -> None:
         self.owner = owner
         self.lock: Any = waiting.new_lock()
         self.calm: bool = False  # acks are timed and no message is held, so a publish can skip this class
@@ -89,7 +97,7 @@ class Recovery:
         self._rules = rules
         self.held: dict[bytes, Entry] = {}
         self.retries: dict[bytes, Entry] = {}
-        self.questions: Questions = Questions(owner, streams)
+        self.questions: Questions = Questions(owner, streams, self.proceed)
         self._retry_due = False
         self._sending = False  # some thread sends the held messages, also those that arrive meanwhile
         self._send_more = False
@@ -415,13 +423,12 @@ class Recovery:
                     entry._first, entry._last, entry._since = before, now, now
             if self.held and self._nc.is_connected:
                 self.proceed()  # some wait for a window that no answer has given yet
-            if owner.window.parked:
-                owner.window.unpark()  # a safety net: the woken threads may have left without publishing
+            owner.unpark()  # a safety net: the woken threads may have left without publishing
         finally:
             with self.lock:
                 # Publishers first put their entry in place and then look whether this runs.
                 self.sweeping = self.calm = False
-                self.sweeping = bool(owner.pending or owner.window.parked)
+                self.sweeping = owner.busy()
                 self.settle()
             if self.sweeping:
                 self._engine.clock.call_later(self._rules.tick, self._sweep)

@@ -17,7 +17,6 @@ from jsclient.durations import NANOSECONDS, to_ns
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import as_timestamp, format_time
-from jsclient.jetstream.publishing.options import ttl_text
 from jsclient.protocol import check_subject
 
 _PREDEFINED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
@@ -116,3 +115,17 @@ class Schedule:
         if self.time_zone is not None:
             out.append((names.SCHEDULE_TIME_ZONE, self.time_zone))
         return out
+
+
+def ttl_text(ttl: float | dt.timedelta | str, name: str = "ttl") -> str:
+    """A TTL for the wire: whole seconds as a number, other values as a Go duration; "never" stays unchanged."""
+    if isinstance(ttl, str):
+        if ttl != "never":
+            raise ConfigError(f'{name} must be seconds, a timedelta or "never", not {ttl!r}')
+        return ttl
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float, dt.timedelta)):
+        raise ConfigError(f'{name} must be seconds, a timedelta or "never", not {type(ttl).__name__}')
+    seconds = ttl.total_seconds() if isinstance(ttl, dt.timedelta) else float(ttl)
+    if not 1 <= seconds < 9e9:
+        raise ConfigError(f"{name} must be at least 1 second, got {seconds!r}")
+    return str(int(seconds)) if seconds == int(seconds) else f"{round(seconds * 1000)}ms"

@@ -10,8 +10,10 @@ import contextlib
 import datetime as dt
 import inspect
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from jsclient import waiting
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, elapsed, plain
 from jsclient.errors import (
@@ -32,18 +34,22 @@ from jsclient.errors import (
     brief,
 )
 from jsclient.jetstream.api.models import PubAck
-from jsclient.jetstream.publishing.attempts import (
+from jsclient.jetstream.publishing.outcome import (
     ATTEMPT_TIMEOUT,
     FAILURES,
     FORBIDDEN_ATTEMPTS,
     RETRY_WAIT,
     TRIES,
+    WINDOW_ENDED,
+    Inquiry,
+    Published,
+    Verdict,
     check_retries,
     decode_ack,
     has_id,
+    judge,
     may_go_on,
-    wait_connected,
-    wait_for_event,
+    stream_of,
 )
 from jsclient.jetstream.publishing.streams import (
     ASK_TIMEOUT,
@@ -54,10 +60,10 @@ from jsclient.jetstream.publishing.streams import (
     ask_for_stream,
     same_id_for,
 )
-from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Inquiry, Published, Verdict, judge, stream_of
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
     from jsclient.message import Msg, Payload
 
@@ -309,3 +315,37 @@ class PublishAttempts:
         return PublishUnknown(
             f"no ack for the message on {self.subject!r} ({self.attempts} attempts, last: {brief(error)})"
         )
+
+
+def wait_connected(nc: Connection, timeout: float | None) -> bool:
+    """Wait for the link to come back; False after `timeout` seconds. Raises ConnectionClosed."""
+    deadline = Deadline(timeout)
+    while not nc.is_connected:  # it may come and go
+        if deadline.expired():
+            return False
+        events = LinkEvent.RECONNECTED, LinkEvent.CLOSED
+        wait_for_event(nc, events, deadline.remaining(), lambda: nc.is_connected)
+    return True
+
+
+def wait_for_event(
+    nc: Connection,
+    events: tuple[LinkEvent, ...],
+    timeout: float | None,
+    done: Callable[[], bool],
+) -> None:
+    """Wait for one of the events, or `timeout` seconds; raises ConnectionClosed."""
+    happened = waiting.Gate()
+
+    def listener(event: LinkEvent) -> None:
+        if event in events:
+            happened.set()
+
+    engine_of(nc).add_link_listener(listener)
+    try:
+        engine_of(nc).check_usable()
+        if not done():
+            happened.wait(timeout)
+        engine_of(nc).check_usable()
+    finally:
+        engine_of(nc).remove_link_listener(listener)

@@ -1,4 +1,8 @@
-"""The meaning of an answer to a publish, given the history of that publish. Pure: no socket, no thread, no clock.
+"""The rules of a publish: its limits, the meaning of each answer, and the errors that end it. No socket, no thread.
+
+After a 503 ("no responders") the message is certainly not stored, so the client retries until a total deadline. The
+election of a stream leader lasts 4 to 8 s, and nats.go's 2 x 250 ms give up long before. After a timeout or a lost
+link the outcome is unknown. Then only a message id makes it safe to send again, within the stream's duplicate window.
 
 A refusal means that one copy of a message was not stored, by the server that answered. It is the outcome of the publish
 only without another copy, and only if no other server answers this copy.
@@ -16,19 +20,215 @@ stream where the message would have to be.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
+import msgspec
 
-from jsclient.errors import ApiError, JetStreamError, MessageNotFound, PublishUnknown, WrongLastSequence
+from jsclient.durations import check_timeout, plain
+from jsclient.errors import (
+    ApiError,
+    ConfigError,
+    ConnectionLost,
+    DuplicateInProcess,
+    InvalidPubAck,
+    JetStreamError,
+    JsClientError,
+    MaxSubscriptionsExceeded,
+    MessageNotFound,
+    NoResponders,
+    NoStreamResponse,
+    PublishUnknown,
+    RequestTimeout,
+    UnknownOutcome,
+    WrongLastSequence,
+    api_error,
+)
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import model_base, stored_messages
 from jsclient.jetstream.api.models import MessageResponse, PubAck, RawStreamMsg
 from jsclient.jetstream.api.requests import check_error
 from jsclient.message import Msg, Payload
 from jsclient.protocol import Headers, matches
-from jsclient.protocol.errors import ProtocolError
+from jsclient.protocol.errors import BAD_JSON, ProtocolError
+
+PUBLISH_TIMEOUT: Final = 15.0
+"""Seconds for the complete synchronous publish: twice the longest election measured (7.6 s)."""
+
+ATTEMPT_TIMEOUT: Final = 5.0
+"""Seconds without an ack after which a message with an id is sent again."""
+
+RETRY_WAIT: Final = 0.25
+"""Seconds between two attempts after a 503 (nats.go)."""
+
+FORBIDDEN_ATTEMPTS: Final = 2
+"""Retries after a 503 if this user has no permission to ask whether a stream exists (nats.go's number)."""
+
+ASK_AFTER: Final = 2
+"""The number of the 503 after which an asynchronous publish asks whether any stream takes the subject."""
+
+TRIES: Final = 3
+"""The number of the 503 from which on that answer counts: half a second after the first one, as long as nats.go tries.
+So a stream that is just being created has time to appear. A synchronous publish asks only then."""
+
+ACK_TIMEOUT: Final = 30.0
+"""Seconds until the client gives up a message without an ack (async-nats)."""
+
+SWEEP: Final = 0.5
+"""Seconds between two looks at the pending messages, at most; a tenth of the ack timeout if that is less."""
+
+HOLD_FOR: Final = 120.0
+"""Seconds for which messages are held while the link is down, or as long as the stated window or the ack timeout."""
+
+FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError, MaxSubscriptionsExceeded)
+"""The errors of an attempt after which the publish may continue."""
+
+_MSG_ID_LINE: Final = f"\r\n{names.MSG_ID}: ".encode()
+
+DUPLICATE_IN_PROCESS: Final = 10158
+
+decode_fast: Final = msgspec.json.Decoder(PubAck).decode
+
+
+@attrs.frozen
+class Rules:
+    """The rules of one publisher. By default they are the rules of `publish_async`."""
+
+    ack_timeout: float = ACK_TIMEOUT
+    """Seconds until the client gives up a message without an ack."""
+    hold_for: float = HOLD_FOR
+    """Seconds for which messages wait for the link."""
+    resend_after: float = attrs.field()
+    """Seconds of silence after which a message is sent again."""
+    retry_wait: float = RETRY_WAIT
+    """Seconds before the client sends a message again after a 503 or a temporary refusal."""
+    retry_attempts: int | None = None
+    """The number of these retries; None retries as long as a stream exists for the message."""
+    ask_after: int = ASK_AFTER
+    """The number of the 503 after which the client asks whether there is a stream."""
+    tries: int = TRIES
+    """The number of the 503 from which on that answer counts."""
+    unasked_attempts: int = FORBIDDEN_ATTEMPTS
+    """Number of retries of a message if this user has no permission to ask that."""
+    copies_allowed: bool = False
+    """True if a message without an id may be stored twice. It is sent again indefinitely, like one with an id."""
+    looks_beyond_window: bool = True
+    """True to look for a message whose id the stream has forgotten. If False, its outcome is unknown immediately."""
+
+    @resend_after.default
+    def _resend_after(self) -> float:
+        return min(ATTEMPT_TIMEOUT, max(self.ack_timeout / 3, 2 * min(SWEEP, self.ack_timeout / 10)))
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks at the pending messages."""
+        return min(SWEEP, self.ack_timeout / 10, self.resend_after / 2)
+
+
+def check_retries(attempts: int | None, wait: float | dt.timedelta) -> None:
+    """Check the retry options of a call; raises ConfigError."""
+    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 0):
+        raise ConfigError(f"retry_attempts must be an int of 0 or more, or None, got {attempts!r}")
+    seconds = plain(wait)
+    check_timeout(seconds, "retry_wait")
+    if seconds is None:
+        raise ConfigError("retry_wait must be 0 or more seconds, not None")
+
+
+def may_go_on(payload: bytes) -> bool:
+    """True if another answer to a publish may follow this one: it is a refusal, by a server that leads no more."""
+    return payload.startswith(b'{"error"') and isinstance(reply_error(payload), ApiError)
+
+
+def decode_ack(payload: bytes) -> PubAck:
+    """The PubAck in a reply. Raises the typed ApiError it holds instead, or InvalidPubAck."""
+    try:
+        ack = decode_fast(payload)
+        if ack.seq:
+            return ack
+    except BAD_JSON:
+        pass
+    error = reply_error(payload)
+    raise error
+
+
+def reply_error(payload: bytes) -> JetStreamError:
+    """The reason why a reply does not hold a PubAck."""
+    try:
+        plain = msgspec.json.decode(payload)
+        if plain.get("seq") == 0 and plain.get("duplicate") and plain.get("stream"):
+            # Replicated streams of 2.9 and 2.10: the id is noted; its message has no sequence yet, or never will.
+            return DuplicateInProcess(503, DUPLICATE_IN_PROCESS, "the message with this id is not stored yet")
+        found = plain["error"]
+        return api_error(int(found.get("code", 0)), int(found.get("err_code", 0)), str(found.get("description", "")))
+    except (*BAD_JSON, LookupError, TypeError, ValueError, AttributeError):
+        return InvalidPubAck(f"something that is not a stream answered the publish: {payload[:120]!r}")
+
+
+def has_id(block: bytes | None) -> bool:
+    """True if an encoded header block holds a message id; only then is it safe to send again."""
+    return block is not None and _MSG_ID_LINE in block
+
+
+# --- the state of one publish -------------------------------------------------------------------------------------
+
+
+class Entry(Protocol):
+    """A message without an ack."""
+
+    _token: bytes
+    """The last token of its reply subject."""
+    _sends: int
+    """The number of copies sent, less those that are certainly not stored."""
+    _no_responders: int
+    """The number of copies that were answered with 503."""
+    _first: float
+    """When the sweep first saw it, or the first copy that may be stored was sent (`elapsed`); 0 if not yet."""
+    _last: float
+    """When the last copy was sent."""
+    _since: float
+    """The start of the wait for its ack; a reconnect starts it again."""
+    _ack: PubAck | None
+    _error: BaseException | None
+    _watchers: list[Any] | None
+    """Tickets and callbacks to notify when it ends."""
+
+    @property
+    def subject(self) -> str: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+    @property
+    def _block(self) -> bytes | None: ...
+
+    def done(self) -> bool:
+        """True if it has ended."""
+
+
+def in_doubt(entry: Entry) -> bool:
+    """True if some copy was sent that was not answered with 503."""
+    return entry._sends > entry._no_responders
+
+
+def unknown(entry: Entry, why: str) -> PublishUnknown:
+    """The error for a message that may be stored."""
+    return PublishUnknown(f"the message on {entry.subject!r} (sent {entry._sends} times) got no ack: {why}")
+
+
+def no_stream(entry: Entry) -> JsClientError:
+    """The error for a message that no stream took."""
+    if in_doubt(entry):
+        return unknown(entry, "nobody takes it now")
+    return NoStreamResponse(
+        f"nobody took the message on {entry.subject!r} in {entry._sends} attempts: no stream, or no leader",
+        entry.subject,
+    )
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
 
 TEMPORARY: Final = frozenset({10008, 10158, 10163, 10167})
 """Errors that pass: no leader at the moment, duplicate in process, sequence check not possible yet, overload."""
