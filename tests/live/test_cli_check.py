@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from tests.live.test_cli import cli, environ
 from tests.live.test_complete import PREFIX, Import
 
@@ -35,6 +36,7 @@ def test_a_delivery_is_tried_and_nothing_is_left(server: NatsServer) -> None:
         assert list(JetStream(nc).stream_names()) == []
 
 
+@pytest.mark.slow
 def test_an_import_that_passes_one_response_is_found() -> None:
     with Import("singleton") as imported:
         imported.home.create_stream(StreamConfig(name="S", subjects=["s"]))

@@ -67,7 +67,7 @@ def by_consume(consumer: Consumer, handle: Callable[[Any], None], told: list[Any
     return running.drain, lambda: running.wait(20)
 
 
-@pytest.mark.parametrize("repeat", range(3))
+@pytest.mark.parametrize("repeat", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 @pytest.mark.parametrize("crowd", [4, 2000])
 @pytest.mark.parametrize("drained", ["itself", "connection"])
 @pytest.mark.parametrize("take", [in_loop, by_consume])

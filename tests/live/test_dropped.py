@@ -156,7 +156,13 @@ HELD: dict[str, tuple[Callable[[jsclient.Connection], Any], Callable[[Any], obje
 }
 
 
-@pytest.mark.parametrize("name", HELD)
+#: Each takes two seconds: most of them are for the full tier.
+SOON = ("JetStream", "KeyValue", "a message")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in HELD]
+)
 def test_what_is_in_use_keeps_its_connection(server: NatsServer, caught: Caught, name: str) -> None:
     make, use = HELD[name]
     nc = jsclient.connect(server.url)

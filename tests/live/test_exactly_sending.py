@@ -69,7 +69,7 @@ def stored(js: JetStream) -> int:
     return messages
 
 
-@pytest.mark.parametrize("publisher", PUBLISHERS)
+@pytest.mark.parametrize("publisher", [row_publisher, pytest.param(fast_publisher, marks=pytest.mark.slow)])
 def test_rows_are_not_sent_again_when_the_stream_has_forgotten_their_ids(
     js: JetStream, server: NatsServer, publisher: Any
 ) -> None:
@@ -87,6 +87,7 @@ def test_rows_are_not_sent_again_when_the_stream_has_forgotten_their_ids(
     assert stored(js) == ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("publisher", PUBLISHERS)
 @pytest.mark.parametrize(("window", "ids"), [(120.0, True), (0.1, False)])
 def test_rows_are_sent_again_within_the_window_or_where_copies_do_no_harm(

@@ -40,6 +40,7 @@ def read(far: JetStream, count: int, **options: Any) -> float:
     return count / (time.monotonic() - start)
 
 
+@pytest.mark.slow
 def test_messages_reads_as_fast_as_from_a_near_server(
     server: NatsServer, far: JetStream, count: Callable[[int, int], int]
 ) -> None:
@@ -65,6 +66,7 @@ def publish(far: JetStream, count: int, **options: int) -> float:
     return count / (time.monotonic() - start)
 
 
+@pytest.mark.slow
 def test_publish_async_has_more_under_way_on_a_long_line(far: JetStream, count: Callable[[int, int], int]) -> None:
     number = count(200_000, 30_000)
     far.create_stream(StreamConfig(name="STORED", subjects=["far.stored"], storage="memory"))

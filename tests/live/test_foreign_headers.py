@@ -167,6 +167,7 @@ def test_dead_letters_keep_the_rest(js: JetStream, stream: Stream, lines: bytes)
     js.delete_stream(dead)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [LINES, BROKEN], ids=["foreign", "broken"])
 def test_the_command_line_shows_them_on_one_line_each(
     server: NatsServer, js: JetStream, stream: Stream, lines: bytes

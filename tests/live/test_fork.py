@@ -317,7 +317,9 @@ def _say_class(nc: Any) -> str:
     return "worked"
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
+)
 def test_multiprocessing(server: NatsServer, method: str) -> None:
     context = multiprocessing.get_context(method)
     with jsclient.connect(server.url) as nc:

@@ -185,6 +185,7 @@ def test_20_000_servers_in_every_info_cost_little() -> None:
             assert len(nc.servers) == 101
 
 
+@pytest.mark.slow
 def test_an_err_text_cannot_flood_or_forge_a_log() -> None:
     def script(client: Any) -> None:
         client.send(info_line())

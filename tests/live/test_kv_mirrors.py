@@ -48,6 +48,7 @@ def _found(call: Callable[[], object]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_write_over_a_link_that_is_down_is_not_said_to_find_no_bucket(rig: Rig) -> None:
     kv = keyvalue.key_value(rig.leaf, "m")
     kv.put("a", b"1")

@@ -108,6 +108,7 @@ def test_a_request_whose_time_was_up_is_not_sent_later_and_says_so(stalled: Stal
     assert stalled.heard == ["late.end"]
 
 
+@pytest.mark.slow
 def test_flushes_have_a_bound(stalled: Stalled) -> None:
     """190,000 PINGs, and 236 MB, were queued within 4 s."""
     engine = engine_of(stalled.nc)

@@ -102,7 +102,7 @@ THEN = ("delete a", "delete b", "put a", "put b", "repeat", "rename a", "rename 
 
 
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
-@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("direction", ["down", pytest.param("up", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("then", THEN)
 def test_a_rename_that_was_interrupted_leaves_whole_objects(
     server: NatsServer, js: JetStream, step: int, direction: Any, then: str, monkeypatch: pytest.MonkeyPatch

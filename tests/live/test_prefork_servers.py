@@ -101,7 +101,9 @@ def in_child(options: jsclient.ConnectOptions, number: int) -> Any:
     return JetStream(jsclient.shared(options)).publish("mp.x", b"%d" % number).stream
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
+)
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")  # Python 3.12 warns of threads and fork
 def test_multiprocessing(server: NatsServer, js: JetStream, method: str) -> None:
     options = jsclient.ConnectOptions(servers=server.url)

@@ -245,6 +245,7 @@ def test_the_second_answer_to_a_commit_counts(refused: bytes) -> None:
         assert commit(js).seq == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("soon")
 def test_a_commit_that_a_stale_leader_refused_is_unknown_where_nothing_decides_it() -> None:
     with (

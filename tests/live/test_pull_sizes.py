@@ -78,6 +78,7 @@ def test_a_message_that_needs_all_bytes_comes_among_small_ones(js: JetStream) ->
             assert max(pulls, default=0) - min(pulls, default=0) < 100
 
 
+@pytest.mark.slow
 def test_a_window_that_has_grown_beyond_the_consumers_limit_shrinks(js: JetStream, server: NatsServer) -> None:
     """It grows over a line of 20 ms: near the server that depends on which of the two is faster just then."""
     publish(js, 60_000)

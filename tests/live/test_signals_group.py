@@ -24,6 +24,10 @@ from jsclient.testing import NatsServer, wait_until
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
+#: The short tier takes the command and SIGTERM; each other combination starts programs for seconds.
+KINDS = ["worker", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("pool", "group"))]
+NUMBERS = [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+
 HANDLES = """
 import time
 
@@ -156,8 +160,8 @@ def unacked(js: JetStream) -> int:
     return js.consumer("JOBS", "workers").info().num_ack_pending
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kind", ["worker", "pool", "group"])
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_handlers_may_end_when_the_whole_group_is_told(
     start: Start, js: JetStream, server: NatsServer, kind: str, number: int
 ) -> None:
@@ -177,7 +181,7 @@ def test_handlers_may_end_when_the_whole_group_is_told(
         wait_until(lambda: unacked(js) == 0, 5)
 
 
-@pytest.mark.parametrize("kind", ["worker", "pool"])
+@pytest.mark.parametrize("kind", KINDS[:2])
 def test_a_manager_tells_the_process_and_then_its_group(start: Start, js: JetStream, kind: str) -> None:
     """As `timeout` does."""
     with start(kind, 1.5) as program:
@@ -202,7 +206,7 @@ def test_signals_go_on_until_an_idle_worker_has_ended(start: Start, js: JetStrea
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="setsid")
-@pytest.mark.parametrize("kind", ["worker", "pool"])
+@pytest.mark.parametrize("kind", KINDS[:2])
 def test_ctrl_c_in_a_terminal(start: Start, js: JetStream, kind: str) -> None:
     with start(kind, 1.5, terminal=True) as program:
         begin(js, program)
@@ -214,7 +218,7 @@ def test_ctrl_c_in_a_terminal(start: Start, js: JetStream, kind: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="setsid")
-@pytest.mark.parametrize("kind", ["worker", "pool", "group"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_third_ctrl_c_ends_it(start: Start, js: JetStream, server: NatsServer, kind: str) -> None:
     """The second changes nothing. What was cut off shows in the exit status."""
     if kind == "group" and server.version < (2, 11):
@@ -232,7 +236,7 @@ def test_the_third_ctrl_c_ends_it(start: Start, js: JetStream, server: NatsServe
         assert program.count("ended") == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_handler_that_is_cut_off_shows_in_the_exit_status(start: Start, js: JetStream, number: int) -> None:
     with start("worker", 60, stop=0.5) as program:
         begin(js, program)
@@ -250,7 +254,7 @@ def test_the_report_names_what_was_cut_off(start: Start, js: JetStream) -> None:
         assert "finished False 2" in program.text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_service_that_has_nothing_in_hand_ends_with_0(start: Start, js: JetStream, number: int) -> None:
     """Also while it starts: nothing was begun, so nothing was cut off."""
     with start("worker", 0) as program:

@@ -143,6 +143,7 @@ def test_it_imports_nothing_unless_it_is_used(folder: Path) -> None:
     assert status == 0, said
 
 
+@pytest.mark.slow
 def test_the_example_of_the_chapter(folder: Path) -> None:
     text = (ROOT / "tests" / "examples" / "pytest_plugin.py").read_text(encoding="utf-8")
     code, shown = pytest_run(folder, text)

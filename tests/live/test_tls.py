@@ -374,6 +374,7 @@ def in_background(calls: list[Callable[[], None]], seconds: float) -> None:
 SIZES = [16, 1_000, 16_384, 16_385, 100_000, 1_000_000, 40, 65_536]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_two_threads_and_a_reader(tls_server: NatsServer, ours: TLSOptions, full: bool) -> None:
     """16 B to 1 MiB from two threads while their echoes come back: no TLS error, the order of each thread kept."""

@@ -86,6 +86,7 @@ def test_events_beside_callbacks(server: NatsServer) -> None:
             nc.events()
 
 
+@pytest.mark.slow
 def test_a_close_before_the_reader_of_a_new_link_has_started(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

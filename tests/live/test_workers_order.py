@@ -68,6 +68,7 @@ def test_a_delivery_that_was_lost_with_its_link_is_waited_for(stream: Stream, se
         proxy.cut()
 
 
+@pytest.mark.slow
 def test_what_others_hold_is_not_waited_for(stream: Stream, server: NatsServer) -> None:
     """Two pools on one consumer: the order of a key is not promised, and a lost link must not stop them."""
     seen, held = Seen(), Gate()

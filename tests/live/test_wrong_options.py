@@ -201,9 +201,9 @@ CASES = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def no_finalizers(rig: Rig) -> Iterator[None]:
-    """What an earlier test has left unsubscribes when it is collected: before this one, or after it."""
+    """What an earlier test has left unsubscribes when it is collected: before these, or after them."""
     gc.collect()
     gc.disable()
     rig.nc.flush()

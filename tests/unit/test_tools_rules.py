@@ -39,6 +39,7 @@ def found_in(root: Path, **files: str) -> list[str]:
     return rules.findings(root)
 
 
+@pytest.mark.slow
 def test_the_tree_keeps_its_rules() -> None:
     assert rules.findings() == []
 
