@@ -24,8 +24,8 @@ def programs(path: Path) -> list[tutorials.Program]:
 # Packages for engines and not for programs have none: tests/live/test_batch_engines.py is one.
 APART = {"spark", "exactly", "planning"}
 CHAPTERS = [path for path in sorted((ROOT / "jsclient").rglob("README.md")) if not APART & set(path.parts)]
-# tests/live/test_tutorials.py and tests/spark/test_tutorial.py follow these step by step.
-TUTORIALS = {"start", "service", "troubleshooting", "spark-job", "dataframe-once"}
+# tests/live/test_tutorials.py, tests/spark/test_tutorial.py and tests/spark/test_readme.py follow these.
+TUTORIALS = {"start", "service", "troubleshooting", "spark-job", "dataframe-once", "spark-recipes"}
 PAGES = [
     path
     for path in sorted((ROOT / "tools" / "docs" / "pages").glob("*.md"))

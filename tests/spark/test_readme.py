@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests import tutorials
 
 import jsclient
 from jsclient import keyvalue, objectstore
@@ -16,7 +20,10 @@ from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.keyvalue import KeyValueConfig
 from jsclient.objectstore import ObjectStoreConfig
 from jsclient.spark import register
-from jsclient.testing import NatsServer
+from jsclient.testing import NatsServer, free_port, wait_until
+
+from .clusters import daemon, listening, spark_home
+from .conftest import settings
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -27,6 +34,10 @@ EXAMPLES = [
     for page in PAGES
     for number, code in enumerate(BLOCK.findall((ROOT / page).read_text(encoding="utf-8")), 1)
 ]
+RECIPES = ROOT / "tools" / "docs" / "pages" / "spark-recipes.md"
+OUTPUT = re.compile(r"^```output\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FIRST, *PARTS = RECIPES.read_text(encoding="utf-8").split("\n## ")
+(PREPARATION,) = BLOCK.findall(FIRST)
 STREAMS = {"ORDERS": "orders.>", "ORDERS_EU": "eu.>", "TOTALS": "totals.>", "ARCHIVE": "archive.>", "MAIL": "mail.>"}
 
 
@@ -51,7 +62,7 @@ def prepared(server: NatsServer) -> Iterator[JetStream]:
 def test_every_page_with_spark_is_here() -> None:
     found = [path for folder in ("jsclient", "tools") for path in sorted((ROOT / folder).rglob("*.md"))]
     with_spark = [str(path.relative_to(ROOT)) for path in found if BLOCK.search(path.read_text(encoding="utf-8"))]
-    assert sorted(with_spark) == sorted(PAGES)
+    assert sorted(with_spark) == sorted([*PAGES, str(RECIPES.relative_to(ROOT))])
 
 
 @pytest.mark.usefixtures("prepared")
@@ -84,3 +95,44 @@ def test_it_runs(code: str, spark: Any, server: NatsServer, tmp_path: Path) -> N
     finally:
         for query in spark.streams.active:
             query.stop()
+
+
+@pytest.fixture
+def emptied(server: NatsServer) -> Iterator[NatsServer]:
+    """Executors keep the journal open, so it stays."""
+    yield server
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        for name in set(js.stream_names()) - {"KV_spark_journal"}:
+            js.delete_stream(name)
+
+
+@pytest.mark.parametrize("recipe", [part for part in PARTS if BLOCK.search(part)], ids=lambda part: part.split("\n")[0])
+def test_a_recipe(recipe: str, spark: Any, emptied: NatsServer, tmp_path: Path) -> None:
+    (code,) = BLOCK.findall(recipe)
+    (expected,) = OUTPUT.findall(recipe)
+    code = f"{PREPARATION}{code}".replace(tutorials.USUAL, emptied.url).replace("/data/", f"{tmp_path}/")
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "recipe", "exec"), {"__name__": "__main__", "spark": spark})
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+    tutorials.check(recipe.split("\n")[0], expected, printed.getvalue())
+
+
+@pytest.mark.spark_modes
+@pytest.mark.usefixtures("spark_environment")
+def test_the_recipe_for_connect(emptied: NatsServer, tmp_path: Path) -> None:
+    assert len(PARTS) == 10
+    exec(PREPARATION.replace(tutorials.USUAL, emptied.url))
+    port = free_port()
+    given = {**settings(tmp_path), "spark.connect.grpc.binding.port": str(port)}
+    confs = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
+    page = tmp_path / "page.md"
+    page.write_text(RECIPES.read_text(encoding="utf-8").replace("sc://localhost:15002", f"sc://127.0.0.1:{port}"))
+    path = os.pathsep.join([str(spark_home() / "bin"), os.environ["PATH"]])
+    with daemon(tmp_path, "sh", str(ROOT / "tools" / "deploy" / "connect.sh"), "local[2]", *confs, PATH=path):
+        wait_until(lambda: listening(port), 120, "the Connect server to listen")
+        tutorials.follow(page, tmp_path, emptied)

@@ -85,6 +85,7 @@ SECTIONS: list[Entry] = [
                 [
                     page("arrow", "Arrow tables, for pandas, polars and DuckDB."),
                     page("spark", "The data source for Spark: reading, writing, all options."),
+                    page("spark-recipes", "Ten Spark recipes: windows, upserts, joins, dead letters and more."),
                     page("spark-guarantees", "Spark: the conditions of each guarantee, and the test that proves it."),
                     page("spark-deployment", "Spark on a cluster: check it, install, permissions, sizing."),
                     page("json-types", "JSON in Spark: the limits of each type, next to from_json."),

@@ -37,6 +37,7 @@ WORDS = {
     "spark-job.md": "spark tutorial, audit",
     "dataframe-once.md": "write a dataframe, exactly once in spark",
     "settings.md": "options, settings, configuration",
+    "spark-recipes.md": "windowed counts, upsert, backfill, migrate a checkpoint, leaf domain",
     "spark-guarantees.md": "checkpoint, journal",
     "spark-deployment.md": "spark cluster, yarn, databricks, emr, dataproc, spark connect",
     "testing.md": "pytest, mock, fixture, test server",
