@@ -46,6 +46,7 @@ from __future__ import annotations
 from jsclient.errors.core import *  # noqa: F403
 from jsclient.errors.core import JsClientError
 from jsclient.errors.jetstream import *  # noqa: F403
+from jsclient.errors.other_codes import *  # noqa: F403
 from jsclient.errors.server_codes import *  # noqa: F403
 from jsclient.errors.stores import *  # noqa: F403
 

@@ -10,8 +10,9 @@ from jsclient import protocol
 class JsClientError(Exception):
     """Base of every exception that jsclient raises on purpose.
 
-    Its text has three parts: what happened, the meaning for the data, and what to do. The last two belong to the class.
-    A call that knows more about them gives its own text, which ends in a full stop.
+    Its text says what happened and where. After a write with a known outcome, `meaning` follows. `advice` is for a next
+    step that is not obvious. Both belong to the class. A call that knows more gives its own text, which
+    ends in a full stop.
     """
 
     meaning: str = ""
@@ -69,8 +70,6 @@ class Cancelled(JsClientError):
 class ConfigError(JsClientError, ValueError):
     """A bad option, argument or combination. Nothing was sent."""
 
-    meaning = "Nothing was stored or changed."
-
 
 class InvalidSubject(ConfigError):
     """A subject, reply, queue group or inbox prefix that must not reach the wire."""
@@ -112,9 +111,6 @@ class DecodeFailed(JsClientError, ValueError):
     client knows it.
     """
 
-    meaning = "The bytes are as they were, wherever they are stored."
-    advice = "Decode them as what they are, or put the message aside."
-
     def __init__(self, message: str, payload: bytes = b"", subject: str = "", seq: int | None = None) -> None:
         super().__init__(message)
         self.payload = payload
@@ -128,15 +124,11 @@ class Reentered(JsClientError, RuntimeError):
     So it does not wait at all. Set a flag there, and make the call later in the normal flow of the thread.
     """
 
-    meaning = "Nothing was waited for."
     advice = "Set a flag there, and make the call where the thread goes on."
 
 
 class NotSupported(JsClientError):
     """The server is too old for the request and would silently ignore it. The text names the version that it needs."""
-
-    meaning = "It was not done."
-    advice = "Use a newer server, or leave it out."
 
 
 class HeadersNotSupported(NotSupported):
@@ -161,7 +153,6 @@ class NatsConnectionError(JsClientError, ConnectionError):
 class ConnectFailed(NatsConnectionError):
     """No server could be reached; `attempts` lists (server, reason) in the order tried."""
 
-    meaning = "No data was sent."
     advice = "Check the address, the network between, and that the server runs."
 
     attempts: list[tuple[str, str]]
@@ -174,42 +165,32 @@ class ConnectFailed(NatsConnectionError):
 class NotANatsServer(NatsConnectionError):
     """Something answered on that address, but it does not speak the NATS protocol."""
 
-    meaning = "No data was sent."
     advice = "Check host and port: a monitoring, cluster, TLS or websocket port may answer there."
 
 
 class TlsError(NatsConnectionError):
     """TLS failed: it is unavailable although required, one side rejected it, or the certificate did not verify."""
 
-    meaning = "No data was sent in clear."
     advice = "Check the certificate authorities, the name in the URL and the client certificate."
 
 
 class AuthError(NatsConnectionError):
     """The server refused the credentials (for example "Authorization Violation")."""
 
-    meaning = "The server serves this connection nothing."
-    advice = "Check the credentials, and the account they belong to."
-
 
 class AuthExpired(AuthError):
     """The user's or the account's credentials have expired."""
 
-    meaning = "The server serves this connection nothing."
     advice = "Renew the credentials: a file or a callable is read anew at every connect."
 
 
 class AuthRevoked(AuthError):
     """The user's credentials were revoked."""
 
-    meaning = "The server serves this connection nothing."
-    advice = "Get new credentials from those who run the server."
-
 
 class AuthTimeout(AuthError):
     """The server waited too long for the client's CONNECT."""
 
-    meaning = "The server serves this connection nothing."
     advice = "Try again; if it stays, raise the timeout in the server's authorization block."
 
 
@@ -219,7 +200,6 @@ class ConnectionClosed(NatsConnectionError):
     `reason` is that failure (AuthError, ConnectFailed ...); None when the application closed the connection itself.
     """
 
-    meaning = "What this call had sent before, if anything, may have been done."
     advice = "Open a new connection; `reason` says what ended this one."
 
     reason: BaseException | None = None
@@ -321,7 +301,6 @@ class NoResponders(JsClientError):
     """No one listens on the subject (status 503): the request was certainly not delivered."""
 
     meaning = "The request was not delivered."
-    advice = "Check the subject, and that what should answer runs."
 
     def __init__(self, message: str, subject: str = "") -> None:
         super().__init__(message)
@@ -331,7 +310,6 @@ class NoResponders(JsClientError):
 class PermissionViolation(JsClientError):
     """The server does not permit this user to publish or subscribe there (`operation`, `subject`)."""
 
-    meaning = "The server did not do it."
     advice = "Use another subject, or have this one granted; required_permissions() lists what JetStream needs."
 
     def __init__(self, message: str, subject: str = "", operation: str = "") -> None:
@@ -343,22 +321,15 @@ class PermissionViolation(JsClientError):
 class ServerError(JsClientError):
     """An -ERR of the server without a more specific class."""
 
-    meaning = "What was under way may have been done."
-    advice = "Look into the server's log."
-
 
 class MaxConnectionsExceeded(ServerError, NatsConnectionError):
     """The server, or this account on it, has reached its limit of connections. The client tries the other servers."""
-
-    meaning = "There is no link: nothing was sent."
-    advice = "Close connections that are not needed, or have the limit raised."
 
 
 class MaxSubscriptionsExceeded(ServerError):
     """This connection or its account has reached its limit of subscriptions."""
 
     meaning = "The last subscriptions were not made: nothing comes to them."
-    advice = "Close subscriptions that are not needed, or have the limit raised."
 
 
 class SlowConsumer(JsClientError):
@@ -376,12 +347,8 @@ class SlowConsumer(JsClientError):
 class SubscriptionClosed(JsClientError):
     """The subscription or iterator was closed and nothing is left in it."""
 
-    meaning = "Nothing is left in it, and nothing more comes."
-    advice = "Subscribe again to read on."
-
 
 class NoThread(JsClientError, RuntimeError):
     """The system could not start all threads that the call needs. The call ended the threads that had started."""
 
-    meaning = "What had been started was ended again."
     advice = "Use fewer threads, or raise the system's limit."

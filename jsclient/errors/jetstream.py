@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from jsclient.errors.core import (
     ConfigError,
@@ -20,6 +20,15 @@ class JetStreamError(JsClientError):
     """Base of all errors of JetStream."""
 
 
+class CodeText(NamedTuple):
+    """A code of the server without a class: its name, when it occurs, and what an error adds to the description."""
+
+    name: str
+    occurs: str
+    advice: str = ""
+    meaning: str = ""
+
+
 class ApiError(JetStreamError):
     """The JetStream API answered with an error; `err_code` decides the subclass.
 
@@ -27,12 +36,10 @@ class ApiError(JetStreamError):
     code 400. `description` is the server's own text.
     """
 
-    meaning: str = "The server did not do it."
-    advice: str = "Correct what the server names; if it names a state of the server, try again later."
-
     _text: str = ""
     err_code_of_class: ClassVar[int | None] = None
     registry: ClassVar[dict[int, type[ApiError]]] = {}
+    texts: ClassVar[dict[int, CodeText]] = {}
 
     def __init_subclass__(cls, err_code: int | tuple[int, ...] | None = None, advice: str = "") -> None:
         codes = (err_code,) if isinstance(err_code, int) else err_code or ()
@@ -47,6 +54,9 @@ class ApiError(JetStreamError):
         self.code = code
         self.err_code = err_code
         self.description = description
+        if text := ApiError.texts.get(err_code):
+            self.advice = text.advice or self.advice
+            self.meaning = text.meaning or self.meaning
 
     def told_as(self: E, text: str) -> E:
         """For layers: set the complete text if the text of the class would not be true."""
@@ -95,7 +105,6 @@ class ListingIncomplete(JetStreamError):
     """
 
     meaning = "What was listed is right; there may be more."
-    advice = "List again."
 
     def __init__(self, message: str, missing: list[str] | None = None) -> None:
         super().__init__(message)
@@ -128,7 +137,6 @@ class DataLost(RangeIncomplete):
 class BadRecord(JetStreamError):
     """A message is an invalid document, or does not fit the schema that it was read with."""
 
-    meaning = "The read has not removed the message."
     advice = "Correct the schema, or let bad_records keep such messages aside."
 
 
@@ -166,14 +174,12 @@ class ImportPassesOneResponse(JetStreamError):
 class NotPullConsumer(JetStreamError):
     """The consumer has a deliver subject: use `push_consumer`."""
 
-    meaning = "This pull brought nothing."
     advice = "Use push_consumer()."
 
 
 class NotPushConsumer(JetStreamError):
     """The consumer has no deliver subject: use `consumer`."""
 
-    meaning = "Nothing was taken."
     advice = "Use consumer()."
 
 
@@ -269,7 +275,6 @@ class StaleDelivery(JetStreamError):
 class PayloadMissing(JetStreamError):
     """The message came without its payload: its consumer has `headers_only`, and the payload could not be read."""
 
-    meaning = "The stream has the message as it was published."
     advice = "Read it with get_msg of the stream, or switch headers_only off."
 
 
@@ -290,9 +295,6 @@ class MsgNoReply(JetStreamError):
 class IteratorClosed(SubscriptionClosed, JetStreamError):
     """`next()` on a message iterator that was stopped or drained and is empty."""
 
-    meaning = "It holds no message any more."
-    advice = "Make a new iterator to read on."
-
 
 class PullError(JetStreamError):
     """Base of the errors that end a pull or a continuous consume. Expiry is not among them."""
@@ -301,15 +303,11 @@ class PullError(JetStreamError):
 class NoHeartbeat(PullError, TimedOut):
     """The server went silent: neither a message nor an idle heartbeat came within twice the interval."""
 
-    meaning = "Messages taken before it are good; a lost one may come again if the consumer wants acks."
     advice = "Read on; if it happens often, look at the server and the network."
 
 
 class PullStatusError(PullError):
     """The server ended the pull with another status; `code` and `description` come from the server."""
-
-    meaning = "Messages taken before it are good; this pull brings no others."
-    advice = "Read on, or correct what the status names."
 
     def __init__(self, code: int = 0, description: str = "", message: str = "") -> None:
         super().__init__(message or f"the server ended the pull: {code} {description}".rstrip())
@@ -337,65 +335,50 @@ class StreamRecreated(ConsumerDeleted):
 class ConsumerLeadershipChanged(PullStatusError):
     """The consumer's leader changed, so pulls that waited there are gone."""
 
-    meaning = "Messages taken before it are good; this pull brings no others."
-    advice = "Read on: the new leader answers."
-
 
 class MaxBytesExceeded(PullStatusError):
     """The next message is larger than the max_bytes of the pull, so it cannot be delivered within that limit.
 
     `messages()` and `consume()` report it once and receive nothing until the message is removed from the stream."""
 
-    meaning = "That message and those behind it were not delivered."
     advice = "Raise max_bytes, or remove the message."
 
 
 class BadPullRequest(PullStatusError):
     """The server refused the pull request (400, or a limit of the consumer such as max_batch)."""
 
-    meaning = "This pull brought nothing; messages taken before it are good."
-    advice = "Correct the request, or the limit of the consumer that it exceeds."
-
 
 class MaxWaitingExceeded(PullStatusError):
     """Too many pulls already wait on the consumer (its max_waiting, 512 by default)."""
 
-    meaning = "This pull brought nothing; messages taken before it are good."
     advice = "Let fewer readers wait at once, or raise the consumer's max_waiting."
 
 
 class PinIdMismatch(PullStatusError):
     """Another client is pinned on the priority group (status 423)."""
 
-    meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Pull again: another client is served until it goes or is unpinned."
 
 
 class OrderedConsumerReset(JetStreamError):
     """The ordered consumer could not be re-created within its number of attempts; the cause is `__cause__`."""
 
-    meaning = "What was read is in order; nothing after it was read."
     advice = "Read on from the last sequence; `__cause__` says what failed."
 
 
 class OrderedConsumerConcurrentRequests(JetStreamError):
     """An ordered consumer serves one fetch, iteration or consume at a time."""
 
-    meaning = "Nothing was taken by this call."
     advice = "Close its iterator or consume first, or make another ordered consumer."
 
 
 class OrderedConsumerNotCreated(JetStreamError):
     """The ordered consumer has no consumer on the server yet (first use, or in the middle of a reset)."""
 
-    meaning = "There is nothing to tell yet."
-    advice = "Read first, or ask again."
-
 
 class ConsumerAlreadyBound(JetStreamError):
     """Another client is subscribed to the push consumer, and it has no deliver group."""
 
-    meaning = "Nothing was subscribed."
     advice = "Close the other subscription, or give the consumer a deliver_group to share its messages."
 
 
@@ -405,9 +388,6 @@ class ConsumerAlreadyBound(JetStreamError):
 class NoMessages(PullError, TimedOut):
     """`next()` found no message in time. That is normal for an empty stream."""
 
-    meaning = "This call took no message."
-    advice = "Ask again."
-
 
 class PullNoResponders(PullStatusError, NoResponders):
     """No server answers pulls (503): no such stream or consumer, a cut leaf link, or an election of a leader.
@@ -415,7 +395,6 @@ class PullNoResponders(PullStatusError, NoResponders):
     `subject` is the subject without an answer.
     """
 
-    meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Check the stream and the consumer; during an election ask again."
 
     def __init__(self, message: str = "", subject: str = "") -> None:
@@ -426,12 +405,8 @@ class PullNoResponders(PullStatusError, NoResponders):
 class PullServerShutdown(PullStatusError):
     """The server that hosts the consumer shuts down, so pulls that waited there are gone."""
 
-    meaning = "Messages taken before it are good; this pull brings no others."
-    advice = "Read on: another server answers."
-
 
 class ReadStalled(PullError, TimedOut):
     """A finite read got no answer: ack the messages you have (max_ack_pending), or the consumer is paused or busy."""
 
-    meaning = "What was taken is good; the end is not reached."
     advice = "Ack what was taken and read on; look whether the consumer is paused or shared."

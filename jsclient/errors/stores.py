@@ -39,7 +39,6 @@ class BucketError(JetStreamError):
 class BucketNotFound(BucketError):
     """There is no bucket of that name (in this account and domain)."""
 
-    meaning = "Nothing was read or written."
     advice = "Create it, or check the name, the account and the domain."
 
 
@@ -64,15 +63,11 @@ class BucketExists(BucketError):
 class BadBucket(BucketError):
     """The stream of that name was not made as a bucket (it keeps no last message per subject)."""
 
-    meaning = "The stream is unchanged."
     advice = "Use another name: this stream was not made as such a bucket."
 
 
 class KeyNotFound(BucketError, KeyError):
     """The key has no value: it never had one, or the requested revision does not exist (or belongs to another key)."""
-
-    meaning = "Nothing was changed."
-    advice = "Check the key and the revision, or store a value first."
 
     def __init__(self, message: str, bucket: str = "", key: str = "") -> None:
         super().__init__(message, bucket)
@@ -112,9 +107,6 @@ class RevisionMismatch(BucketError):
 class ObjectNotFound(BucketError):
     """There is no object of that name, or it was deleted."""
 
-    meaning = "Nothing was changed."
-    advice = "Check the name, or store the object first."
-
     def __init__(self, message: str, bucket: str = "", name: str = "") -> None:
         super().__init__(message, bucket)
         self.name = name
@@ -134,7 +126,6 @@ class ObjectExists(BucketError):
 class BadObjectMeta(BucketError):
     """The stored meta information of an object is not what an object store writes."""
 
-    meaning = "The object cannot be trusted."
     advice = "Store it again, and find out what else writes into this bucket."
 
 
@@ -149,14 +140,12 @@ class ObjectChanged(BucketError):
     """The chunks of the object went away. It was deleted or replaced during the read, or a repair removed them."""
 
     meaning = "What was read of it is not whole; what was being written is not stored."
-    advice = "Begin again."
 
 
 class DigestMismatch(BucketError):
     """The size or SHA-256 of the data read differs from the stored one: the data is damaged."""
 
     meaning = "What was read is not what was stored: do not use it."
-    advice = "Restore the object from its origin or a backup."
 
 
 class ServiceError(JsClientError):

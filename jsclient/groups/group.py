@@ -46,9 +46,6 @@ class GroupExists(errors.JetStreamError):
 class GroupNotFound(errors.JetStreamError):
     """There is no group of this name."""
 
-    meaning = "Nothing was changed."
-    advice = "Check the name and the stream, or create the group."
-
 
 class GroupChanged(errors.JetStreamError):
     """The group's partitions or filters have changed since this member joined it: start the member again."""

@@ -98,7 +98,7 @@ def test_atomic_batch_over_a_lost_link_stores_nothing(server: NatsServer, js: Je
         proxy.cut()
         wait_until(lambda: nc.stats().reconnects > reconnects and nc.is_connected)
         batch.add("a.x", b"3")
-        with pytest.raises((errors.BatchIncomplete, errors.NotStored)):
+        with pytest.raises((errors.BatchRefused, errors.NotStored)):
             batch.commit()
     assert stored(js, "A") == 0
 

@@ -169,6 +169,8 @@ def test_errors_are_looked_up() -> None:
     page = cli(nowhere, "error", "lookup", "StreamNotFound").stdout
     assert "10059" in page
     assert "advice" in page
+    (sealed,) = lines(cli(nowhere, "errors", "lookup", "StreamSealed", "--json"))
+    assert (sealed["name"], sealed["class"], sealed["codes"]) == ("StreamSealed", "ApiError", [10109])
     assert "UnknownOutcome" in cli(nowhere, "errors", "lookup", "UnknownOutcome").stdout
     for code in ("99", "Nothing", "JsClientErro", "core"):
         assert cli(nowhere, "errors", "lookup", code).returncode == 3

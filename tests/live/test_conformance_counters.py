@@ -74,7 +74,7 @@ def test_ctr_102_103_207_other_streams_take_no_increments(js: JetStream) -> None
     with pytest.raises(errors.ApiError):
         js.update_stream(config.replace(allow_msg_counter=True))
     assert not stream.info().config.allow_msg_counter
-    with pytest.raises(errors.CounterRefused):
+    with pytest.raises(errors.ApiError, match=r"err_code 101(68|69|7[0-3])"):
         add(js, 1)
     with pytest.raises(errors.ConfigError):
         Counters(js.stream("CTR"))
@@ -115,7 +115,7 @@ def test_ctr_109_it_may_have_sources(js: JetStream, stream: Stream) -> None:
 @pytest.mark.parametrize("headers", [None, {"X": "1"}])
 def test_ctr_201_404_other_messages_are_refused(js: JetStream, stream: Stream, headers: dict[str, str] | None) -> None:
     for subject in (HITS, "counter.misc"):
-        with pytest.raises(errors.CounterRefused):
+        with pytest.raises(errors.ApiError, match=r"err_code 101(68|69|7[0-3])"):
             js.publish(subject, b"x", headers=headers)
     assert count(stream) == 0
 
@@ -138,7 +138,7 @@ def test_ctr_204_a_signed_zero_changes_nothing(js: JetStream, stream: Stream) ->
 
 @pytest.mark.parametrize("text", ["+", "-", "++1", "+1.5", "+1e3", "abc", "+ 1"])
 def test_ctr_205_what_is_no_number_is_refused(js: JetStream, stream: Stream, text: str) -> None:
-    with pytest.raises(errors.CounterRefused):
+    with pytest.raises(errors.ApiError, match=r"err_code 101(68|69|7[0-3])"):
         js.publish(HITS, b"", headers={"Nats-Incr": text})
     assert count(stream) == 0
 

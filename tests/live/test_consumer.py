@@ -245,7 +245,7 @@ def test_unpin(stream: Stream, server: NatsServer) -> None:
     stream.create_consumer(ConsumerConfig(durable_name="C", priority_groups=["g"], priority_policy="pinned_client"))
     stream.unpin_consumer("C", "g")
     for group in ("other", ""):
-        with pytest.raises((errors.PriorityGroupError, errors.ConfigError)):
+        with pytest.raises((errors.InvalidConsumerConfig, errors.ConfigError)):
             stream.unpin_consumer("C", group)
 
 

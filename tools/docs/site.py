@@ -97,8 +97,7 @@ def errors_table() -> str:
 
     def below(cls: type[errors.JsClientError], depth: int) -> None:
         when = re.split(r"(?<=[.:;]) |\n\n", " ".join((cls.__doc__ or "").split()))[0].rstrip(":;.")
-        advice = cls.advice or ("Correct the argument: the text says what it may be." if cls.meaning else "")
-        cells = ("\u2007" * 2 * depth + f"`{cls.__name__}`", when, cls.meaning, advice)
+        cells = ("\u2007" * 2 * depth + f"`{cls.__name__}`", when, cls.meaning, cls.advice)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         for child in cls.__subclasses__():
             if child.__module__ == "jsclient.errors" and child.__name__ not in seen:
