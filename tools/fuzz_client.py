@@ -255,7 +255,7 @@ class Calls:
             lambda: groups.open_group(self.js, "S", "g", timeout=TIMEOUT),
             lambda: groups.create_elastic(self.js, "S", "g", partitions=2, timeout=TIMEOUT),
             lambda: groups.create_static(self.js, "S", "g", partitions=2, members=["m"], timeout=TIMEOUT),
-            lambda: list(itertools.islice(groups.group_names(self.js, "S", timeout=TIMEOUT), 50)),
+            lambda: list(itertools.islice(groups.partitioned_groups(self.js, "S", timeout=TIMEOUT), 50)),
             lambda: group.config(timeout=TIMEOUT),
             lambda: group.members(timeout=TIMEOUT),
             lambda: group.lag(timeout=TIMEOUT),

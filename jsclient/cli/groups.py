@@ -9,7 +9,7 @@ from jsclient.cli.commands import Commands
 from jsclient.cli.connection import opened, over_jetstream
 from jsclient.cli.output import Columns, listing, page, record
 from jsclient.errors import ConfigError
-from jsclient.groups import Filter, PartitionedGroup, create_elastic, group_names, open_group
+from jsclient.groups import Filter, PartitionedGroup, create_elastic, open_group, partitioned_groups
 from jsclient.jetstream import JetStream
 
 
@@ -47,7 +47,7 @@ def list_groups(js: JetStream, options: Options) -> None:
     def plain(pair: Any) -> dict[str, Any]:
         return {"name": pair[0].name, "elastic": pair[0].elastic, **pair[1].stored}
 
-    listing(options, [(one, one.config()) for one in group_names(js, options.stream)], _LISTED, plain=plain)
+    listing(options, [(one, one.config()) for one in partitioned_groups(js, options.stream)], _LISTED, plain=plain)
 
 
 @cli("group info STREAM GROUP")

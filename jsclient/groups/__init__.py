@@ -16,8 +16,8 @@ from jsclient.groups.group import (
     PartitionedGroup,
     create_elastic,
     create_static,
-    group_names,
     open_group,
+    partitioned_groups,
 )
 from jsclient.groups.message import Fence, GroupMessage, TypedGroupMessage
 from jsclient.groups.options import GroupPoolDict
@@ -39,7 +39,7 @@ __all__ = [
     "balanced",
     "create_elastic",
     "create_static",
-    "group_names",
+    "partitioned_groups",
     "open_group",
     "partition_of",
 ]

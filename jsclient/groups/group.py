@@ -349,7 +349,7 @@ def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFA
     raise GroupNotFound(f"stream {stream!r} has no group {name!r}")
 
 
-def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[PartitionedGroup]:
+def partitioned_groups(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[PartitionedGroup]:
     """All groups of a stream, elastic ones first.
 
     Options:
@@ -360,10 +360,10 @@ def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> It
     kinds.check(JetStream, js=js)
     deadline = Deadline.of(timeout, js.api.timeout)
     names.check_stream(stream)
-    return _group_names(js, stream, deadline)
+    return _partitioned_groups(js, stream, deadline)
 
 
-def _group_names(js: JetStream, stream: str, deadline: Deadline) -> Iterator[PartitionedGroup]:
+def _partitioned_groups(js: JetStream, stream: str, deadline: Deadline) -> Iterator[PartitionedGroup]:
     for kind in (True, False):
         kv = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if kind else config.STATIC_BUCKET)
         try:

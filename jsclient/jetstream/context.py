@@ -184,7 +184,7 @@ class JetStream(Publishing[V]):
     ) -> Permissions:
         """The subjects that a user must be granted to do this through this domain or prefix; print it.
 
-        `uses` takes "publish" (to `subjects`) and "consume" (pull and ack through a handle made with
+        `uses` takes "publish" (to `subjects`, which it needs) and "consume" (pull and ack through a handle made with
         `fetch_info=False`). It also takes "info" (handles that request information), "ordered", "push" (on
         `deliver_subject`), "read" (stored messages), "manage" (create, change, delete) and "list". Without `consumer`
         the result covers all consumers of the stream. Sends nothing.

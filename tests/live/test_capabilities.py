@@ -183,6 +183,9 @@ def test_permissions_of_domains_imports_and_push(server: NatsServer) -> None:
         assert "deliver.P" in push.subscribe
         assert "$JS.FC.S.P.>" in push.publish
         assert '"JS.acc@hub.API.CONSUMER.INFO.S.P"' in str(push)
+        for kind in ({}, {"uses": ["publish"]}):
+            with pytest.raises(errors.ConfigError, match=r"pass subjects=\['orders\.\*'\]"):
+                js.required_permissions("S", **kind)  # type: ignore[arg-type]
         for wrong in ({"uses": ["everything"]}, {"uses": ["push"]}, {"uses": "publish", "subjects": ["a..b"]}):
             with pytest.raises(errors.ConfigError):
                 js.required_permissions("S", "P", **wrong)

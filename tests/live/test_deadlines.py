@@ -227,7 +227,7 @@ WAITS: dict[str, Call] = {
     "create_elastic": lambda e, t: groups.create_elastic(e.js, "DL", "new", partitions=4, timeout=t),
     "create_static": lambda e, t: groups.create_static(e.js, "DL", "new", partitions=4, timeout=t),
     "open_group": lambda e, t: groups.open_group(e.js, "DL", "group", timeout=t),
-    "group_names": lambda e, t: through(groups.group_names(e.js, "DL", timeout=t)),
+    "partitioned_groups": lambda e, t: through(groups.partitioned_groups(e.js, "DL", timeout=t)),
     "PartitionedGroup.add": lambda e, t: e.group.add("one", timeout=t),
     "PartitionedGroup.config": lambda e, t: e.group.config(timeout=t),
     "PartitionedGroup.delete": lambda e, t: groups.PartitionedGroup(e.js, "DL", "none", elastic=True).delete(timeout=t),

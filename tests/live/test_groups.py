@@ -149,7 +149,7 @@ def test_a_group_is_made_once_looked_at_and_deleted(js: JetStream, group: Partit
     group.set_mappings({"x": range(8)})
     with pytest.raises(errors.ConfigError, match="one by one"):
         group.add("y")
-    assert [found.name for found in groups.group_names(js, "SRC")] == ["work"]
+    assert [found.name for found in groups.partitioned_groups(js, "SRC")] == ["work"]
     group.delete()
     group.delete()
     with pytest.raises(groups.GroupNotFound):

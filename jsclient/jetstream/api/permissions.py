@@ -41,7 +41,7 @@ def required_permissions(
     stream: str,
     consumer: str | None,
     uses: Iterable[Use],
-    subjects: Iterable[str],
+    subjects: tuple[str, ...],
     deliver_subject: str | None,
 ) -> Permissions:
     """See JetStream.required_permissions."""
@@ -53,13 +53,20 @@ def required_permissions(
     subscribe = {f"{inbox_prefix}.>": None}
     given: Iterable[Any] = [uses] if isinstance(uses, str) else uses
     for use in given:
+        if use == "publish" and not subjects:
+            raise ConfigError(
+                "required_permissions for publish needs subjects: pass subjects=['orders.*'] with the subjects to "
+                "publish on, or uses= without 'publish'"
+            )
         if use not in get_args(Use):
             raise ConfigError(f"unknown use {use!r}: must be one of {', '.join(get_args(Use))}")
         wanted = [*_of(use, prefix, stream, consumer or "*"), *(subjects if use == "publish" else ())]
         publish.update(dict.fromkeys(wanted))
         if use == "push":
             if deliver_subject is None:
-                raise ConfigError("required_permissions for push needs deliver_subject")
+                raise ConfigError(
+                    "required_permissions for push needs deliver_subject: pass the consumer's deliver_subject"
+                )
             subscribe[names.check_subject(deliver_subject, "deliver_subject", wildcards=True)] = None
     return Permissions(tuple(publish), tuple(subscribe))
 
