@@ -5,20 +5,22 @@ from __future__ import annotations
 import datetime as dt
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.jetstream.api.access import Access
 from jsclient.jetstream.api.headers import MSG_ID, readable
+from jsclient.jetstream.api.models import PubAck
+from jsclient.jetstream.api.requests import Api
+from jsclient.jetstream.api.stored_messages import from_leader
 from jsclient.jetstream.message import timestamp_ns
-from jsclient.jetstream.without_payload import payload_of
+from jsclient.jetstream.missing_payloads import payload_of
 from jsclient.nuid import next_nuid
 from jsclient.protocol import Headers
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.api.models import PubAck
-    from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
 PREFIX: Final = "Dead-Letter-"
@@ -53,12 +55,22 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+class Publisher(Access, Protocol):
+    """The JetStream object that stores letters."""
+
+    publish_timeout: float | None
+
+    @property
+    def publish(self) -> Callable[..., PubAck]:
+        """See `JetStream.publish`."""
+
+
 def header_of(subject: str) -> str:
     """A subject as a header value: unchanged, to let a replay use it, unless it has a NUL."""
     return one_line(subject) if "\0" in subject else subject
 
 
-def letter_of(js: JetStream, message: JetStreamMsg, reason: str, deliveries: int) -> tuple[Headers, str | None]:
+def letter_of(js: Access, message: JetStreamMsg, reason: str, deliveries: int) -> tuple[Headers, str | None]:
     """The headers and the message id of its dead letter; see `origin_id`. `js` received the message."""
     headers = Headers(headers_of(message))
     headers[REASON] = one_line(reason)[:MAX_REASON]
@@ -89,7 +101,7 @@ def deliveries_of(message: JetStreamMsg) -> int | None:
 # --- which message it is --------------------------------------------------------------------------------------
 
 
-def domain_of(js: JetStream) -> str:
+def domain_of(js: Access) -> str:
     """The domain that `js` reaches, `_` if there is none; for an API of another account its prefix."""
     prefix = js.api.prefix[:-1]
     if prefix == "$JS.API":
@@ -97,9 +109,10 @@ def domain_of(js: JetStream) -> str:
     return prefix.removeprefix("$JS.").removesuffix(".API")
 
 
-def in_domain(js: JetStream, domain: str) -> JetStream:
-    """The same for the streams of a domain that a server has named."""
-    return js if not domain or js.api.is_imported or domain == domain_of(js) else js.nc.jetstream(domain=domain)
+def api_of_domain(js: Access, domain: str) -> Api:
+    """The API for the streams of a domain that a server has named."""
+    known = not domain or js.api.is_imported or domain == domain_of(js)
+    return js.api if known else js.nc.jetstream(domain=domain).api
 
 
 def origin_id(domain: str, stream: str, consumer: str, sequence: int, stored: int | str) -> str:
@@ -120,7 +133,7 @@ def microseconds(moment: dt.datetime | None) -> int:
 
 
 def store(
-    js: JetStream, subject: str, data: bytes, headers: Headers, message_id: str | None, timeout: Timeout = DEFAULT
+    js: Publisher, subject: str, data: bytes, headers: Headers, message_id: str | None, timeout: Timeout = DEFAULT
 ) -> PubAck:
     """Store a letter and wait for the PubAck; raises what `publish` raises.
 
@@ -134,7 +147,7 @@ def store(
     return js.publish(subject, data, headers=headers, msg_id=another_id(message_id), timeout=deadline)
 
 
-def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, deliveries: int) -> PubAck:
+def publish(js: Publisher, subject: str, message: JetStreamMsg, reason: str, deliveries: int) -> PubAck:
     """Store the letter of a message that a pool gives up, and wait for the PubAck; raises what `publish` raises.
 
     A message that came without its payload is read from its stream. If the stream no longer has it, the letter gets the
@@ -156,7 +169,7 @@ def another_id(message_id: str) -> str:
 
 
 def is_letter(
-    js: JetStream, ack: PubAck, data: bytes, headers: Headers, message_id: str, timeout: Timeout = DEFAULT
+    js: Access, ack: PubAck, data: bytes, headers: Headers, message_id: str, timeout: Timeout = DEFAULT
 ) -> bool:
     """True if the message that an ack with `duplicate` names is this letter; False if the look fails."""
     try:
@@ -168,7 +181,7 @@ def is_letter(
 
 
 def is_stored(
-    js: JetStream,
+    js: Access,
     ack: PubAck,
     data: bytes,
     headers: Headers,
@@ -181,8 +194,8 @@ def is_stored(
     Raises MessageNotFound if it is gone, and what `get_msg` raises.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
-    stream = in_domain(js, ack.domain).stream(ack.stream, fetch_info=False)
-    stored = stream.get_msg(ack.seq, direct=False, timeout=deadline.at_most(LOOK))
+    api = api_of_domain(js, ack.domain)
+    stored = from_leader(api, ack.stream, {"seq": ack.seq}, deadline.at_most(LOOK))
     found = readable(stored)
     same = stored.data == data and found.get(MSG_ID) == message_id
     return same and all(found.get(name) == headers.get(name) for name in compared)

@@ -202,7 +202,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         Raises DecodeFailed, and PayloadMissing if the consumer has `headers_only`.
         """
         if not self.msg.data and lacks_payload(self.msg):
-            raise missing(self)
+            raise missing(self.subject)
         return codecs.from_json(self.msg.data, self.subject, sequence_of(self))
 
     @property

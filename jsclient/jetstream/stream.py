@@ -244,7 +244,7 @@ class Stream:
         finds it.
         """
         kinds.check(dt.datetime, start_time=start_time)
-        from jsclient.jetstream.api import batch_get
+        from jsclient.jetstream import batch_get
 
         return batch_get.first_since(self, start_time, subject, timeout)
 
@@ -284,7 +284,7 @@ class Stream:
 
         `subject`: only messages on it (wildcards are allowed); by default all.
         """
-        from jsclient.jetstream.api import batch_get
+        from jsclient.jetstream import batch_get
 
         return batch_get.get_batch(
             self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout
@@ -304,7 +304,7 @@ class Stream:
         reads older servers and streams without direct gets, subject by subject. A given `timeout` then bounds all
         subjects together.
         """
-        from jsclient.jetstream.api import batch_get
+        from jsclient.jetstream import batch_get
 
         kinds.check(str, Iterable, subjects=subjects)
         kinds.check(int, None, up_to_seq=up_to_seq)

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from jsclient import errors
-from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream.api.headers import MSG_SIZE
-from jsclient.jetstream.api.stored_messages import from_leader
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.message import JetStreamMsg
     from jsclient.protocol import Msg
 
 _SIZE: Final = f"\r\n{MSG_SIZE}:".encode()
@@ -31,36 +25,9 @@ def lacks_payload(msg: Msg) -> bool:
     return raw.rpartition(_SIZE)[2].partition(b"\r\n")[0].strip() != b"0"
 
 
-def missing(message: JetStreamMsg, why: str = "the consumer delivers only headers") -> errors.PayloadMissing:
+def missing(subject: str, why: str = "the consumer delivers only headers") -> errors.PayloadMissing:
     """The error of a message that came without its payload."""
-    return errors.PayloadMissing(f"a message on {message.subject!r} came without its payload: {why}")
-
-
-def payload_of(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> bytes:
-    """The payload of a message, from its stream if the server has left it out.
-
-    `js` received the message. Raises MessageNotFound if the stream no longer has it, PayloadMissing if the request
-    fails.
-    """
-    if not lacks_payload(message.msg):
-        return message.msg.data
-    try:
-        meta = message.metadata
-        stored = from_leader(js.api, meta.stream, {"seq": meta.stream_seq}, timeout)
-    except (errors.MessageNotFound, errors.ConnectionClosed):
-        raise
-    except errors.JsClientError as error:
-        raise missing(message, errors.brief(error)) from error
-    if stored.time != meta.timestamp:  # both in microseconds
-        raise errors.MessageNotFound(404, 10037, "the stream was re-created")
-    return stored.data
-
-
-def fill(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> bytes:
-    """Put the payload into the message; see `payload_of`."""
-    payload = payload_of(js, message, timeout)
-    message.msg = msgspec.structs.replace(message.msg, data=payload)
-    return payload
+    return errors.PayloadMissing(f"a message on {subject!r} came without its payload: {why}")
 
 
 def refuse_headers_only(headers_only: bool | None, source: object) -> None:

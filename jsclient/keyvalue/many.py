@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, JetStreamUnavailable, NotSupported, RequestTimeout
-from jsclient.jetstream.api.batch_get import MAX_SUBJECTS, get_last_together
 from jsclient.jetstream.api.capabilities import OPERATIONS
+from jsclient.jetstream.batch_get import MAX_SUBJECTS, get_last_together
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.access import Access
 from jsclient.keyvalue.entry import KeyValueEntry, entry_of

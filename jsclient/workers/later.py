@@ -16,7 +16,7 @@ from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream import Schedule
 from jsclient.jetstream import dead_letters as origins
-from jsclient.jetstream.without_payload import payload_of
+from jsclient.jetstream.missing_payloads import payload_of
 from jsclient.protocol import Headers, matches
 from jsclient.workers.history import Known
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, handlers
 from jsclient.jetstream import dead_letters
 from jsclient.jetstream.consuming.double_ack import double_ack_many
-from jsclient.jetstream.without_payload import fill
+from jsclient.jetstream.missing_payloads import fill
 from jsclient.workers import later
 from jsclient.workers.history import History, Known, key_of
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY

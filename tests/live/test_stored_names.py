@@ -106,7 +106,7 @@ def test_a_key_is_no_wildcard(js: JetStream, kv: KeyValue, subject: str) -> None
 
 def test_subjects_of_a_listing_are_no_filters(js: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the newest messages are asked for by subject, one by one or in parts, each must mean itself."""
-    from jsclient.jetstream.api import batch_get
+    from jsclient.jetstream import batch_get
 
     monkeypatch.setattr(batch_get, "serves_many", lambda stream, timeout: False)
     stream = js.create_stream(StreamConfig(name="S", subjects=["s.>"], allow_direct=True))

@@ -156,7 +156,7 @@ ASKED: dict[str, list[Need]] = {
     "backup/restoring.py": [(backup.restore_stream, "", (2, 15))],
     "coordination/lease.py": [(coordination.lease_bucket, "", (2, 11))],
     "groups/group.py": [(groups.create_elastic, "", (2, 11)), (groups.create_static, "", (2, 11))],
-    "jetstream/api/batch_get.py": [(Stream.get_batch, "", (2, 11)), (Stream.get_last_msgs, "", (2, 11))],
+    "jetstream/batch_get.py": [(Stream.get_batch, "", (2, 11)), (Stream.get_last_msgs, "", (2, 11))],
     "keyvalue/many.py": [(KeyValue.get_many, "", (2, 11))],
     "jetstream/message.py": [(JetStreamMsg.term, "", (2, 10))],
     "jetstream/publishing/fast_batch.py": [(JetStream.fast_batch, "", (2, 14))],

@@ -19,8 +19,8 @@ from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseSta
 from jsclient.jetstream.api.models_stream import user_metadata
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.api.access import Access
     from jsclient.jetstream.api.requests import Api
-    from jsclient.jetstream.context import JetStream
 
 Action = Literal["create", "update", ""]
 
@@ -31,7 +31,7 @@ def named(config: ConsumerConfig) -> ConsumerConfig:
 
 
 def put(
-    js: JetStream,
+    js: Access,
     stream: str,
     config: ConsumerConfig,
     action: Action,
@@ -77,7 +77,7 @@ def clean(config: ConsumerConfig) -> ConsumerConfig:
 
 
 def _emulate_action(
-    js: JetStream, stream: str, config: ConsumerConfig, action: Action, timeout: Timeout
+    js: Access, stream: str, config: ConsumerConfig, action: Action, timeout: Timeout
 ) -> ConsumerInfo | None:
     """Servers before 2.10 ignore `action`: a create would change an existing consumer, an update would create one.
 
@@ -107,12 +107,12 @@ def same(wanted: ConsumerConfig, existing: ConsumerConfig) -> bool:
     return bool(wanted.durable_name) == bool(existing.durable_name)
 
 
-def info(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+def info(js: Access, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
     operation = f"CONSUMER.INFO.{names.check_stream(stream)}.{names.check_consumer(name)}"
     return js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
 
 
-def delete(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> None:
+def delete(js: Access, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> None:
     operation = f"CONSUMER.DELETE.{names.check_stream(stream)}.{names.check_consumer(name)}"
     if not js.api.request(operation, None, Success, timeout=timeout).success:
         raise ApiError(0, 0, f"the server did not delete consumer {name!r} and gave no reason")
@@ -128,17 +128,17 @@ def delete_soon(api: Api, stream: str, name: str) -> None:
         pass
 
 
-def consumer_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
+def consumer_names(js: Access, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     return js.api.items(f"CONSUMER.NAMES.{names.check_stream(stream)}", "consumers", timeout=timeout)
 
 
-def consumer_infos(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
+def consumer_infos(js: Access, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
     found = js.api.items(f"CONSUMER.LIST.{names.check_stream(stream)}", "consumers", timeout=timeout)
     return (model_base.from_wire(plain, ConsumerInfo) for plain in found)
 
 
 def pause(
-    js: JetStream, stream: str, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
+    js: Access, stream: str, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
 ) -> PauseState:
     """Stop delivery until a point in time, or for a number of seconds by this machine's clock."""
     if not isinstance(until, dt.datetime):
@@ -150,18 +150,18 @@ def pause(
     return _pause(js, stream, name, {"pause_until": model_base.format_time(stamp)}, "pause_consumer", timeout)
 
 
-def resume(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
+def resume(js: Access, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
     return _pause(js, stream, name, {}, "resume_consumer", timeout)
 
 
-def _pause(js: JetStream, stream: str, name: str, body: dict[str, Any], what: str, timeout: Timeout) -> PauseState:
+def _pause(js: Access, stream: str, name: str, body: dict[str, Any], what: str, timeout: Timeout) -> PauseState:
     operation = f"CONSUMER.PAUSE.{names.check_stream(stream)}.{names.check_consumer(name)}"
     timeout = Deadline.of(timeout, js.api.timeout)
     js.capabilities.require(what, OPERATIONS[what], timeout)
     return js.api.request(operation, body, PauseState, timeout=timeout)
 
 
-def unpin(js: JetStream, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
+def unpin(js: Access, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
     operation = f"CONSUMER.UNPIN.{names.check_stream(stream)}.{names.check_consumer(name)}"
     kinds.check(str, group=group)
     if not group:
@@ -171,19 +171,19 @@ def unpin(js: JetStream, stream: str, name: str, group: str, *, timeout: Timeout
     js.api.request(operation, {"group": group}, timeout=timeout)
 
 
-def step_down(js: JetStream, stream: str, name: str, to: str | None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+def step_down(js: Access, stream: str, name: str, to: str | None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
     from jsclient.jetstream.api import leadership
 
     of = f"CONSUMER.{names.check_stream(stream)}.{names.check_consumer(name)}"
     deadline = Deadline.of(timeout, js.api.timeout)
 
     def look(by: Deadline) -> ConsumerInfo:
-        return js.consumer_info(stream, name, timeout=by)
+        return info(js, stream, name, timeout=by)
 
     return leadership.step_down(js, of, f"consumer {name!r} of stream {stream!r}", look, to, deadline)
 
 
-def reset(js: JetStream, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+def reset(js: Access, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
     """Back to `seq` of the stream, or to the message after the ack floor; `reset_seq` of the answer has the place."""
     operation = f"CONSUMER.RESET.{names.check_stream(stream)}.{names.check_consumer(name)}"
     kinds.check(int, None, seq=seq)

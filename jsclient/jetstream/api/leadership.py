@@ -14,7 +14,7 @@ from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo, Success
 from jsclient.jetstream.api.models_cluster import ClusterInfo
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.api.access import Access
 
 Info = TypeVar("Info", StreamInfo, ConsumerInfo)
 
@@ -23,7 +23,7 @@ LOOK_AGAIN: Final = 0.1
 
 
 def step_down(
-    js: JetStream, of: str, what: str, look: Callable[[Deadline], Info], to: str | None, deadline: Deadline
+    js: Access, of: str, what: str, look: Callable[[Deadline], Info], to: str | None, deadline: Deadline
 ) -> Info:
     """Ask the leader to stop leading. `of` is "STREAM.name" or "CONSUMER.stream.name"; `look` reads the info."""
     kinds.check(str, None, to=to)
@@ -49,7 +49,7 @@ def step_down(
 
 
 def remove_peer(
-    js: JetStream, stream: str, peer: str, look: Callable[[Deadline], StreamInfo], deadline: Deadline
+    js: Access, stream: str, peer: str, look: Callable[[Deadline], StreamInfo], deadline: Deadline
 ) -> StreamInfo:
     """Remove a server from the servers that hold the stream."""
     what = f"stream {stream!r}"

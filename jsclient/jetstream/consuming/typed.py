@@ -34,7 +34,8 @@ from jsclient.jetstream.consuming.fetch import Batch
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
-from jsclient.jetstream.without_payload import fill, lacks_payload
+from jsclient.jetstream.missing_payloads import fill
+from jsclient.jetstream.without_payload import lacks_payload
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -53,7 +53,7 @@ class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
 def value_of(message: Any) -> Any:
     """Decode the payload of a message without a value, and keep the value."""
     if not message.msg.data and lacks_payload(message.msg):
-        raise missing(message)
+        raise missing(message.subject)
     try:
         value = message._value = message._values.decode(message.msg.data)
     except Exception as error:
