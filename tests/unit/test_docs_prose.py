@@ -27,7 +27,7 @@ TEXTS = [
     *sorted((ROOT / "tools" / "docs" / "pages").glob("*.md")),
 ]
 #: First cells of tables with a first column in the words of another product.
-FOREIGN_TABLES = ("nats.go", "nats-py", "Kafka", "Celery, RQ", "question")
+FOREIGN_TABLES = ("nats.go", "async-nats", "nats-py", "Kafka", "Celery, RQ", "question")
 #: Words of servers, of Python, of Spark and of other products that stand in texts and not in our sources.
 FOREIGN = {
     *("AsyncResult", "SimpleQueue", "SSLSocket", "setswitchinterval", "getpid", "on_commit", "ack_confirmed", "Expect"),

@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import names_rig
+from tests.names_rig import everything, members, named, spelled
 
-import jsclient
-from jsclient import errors, jetstream, keyvalue, objectstore, protocol, services
-from tools.docs import fields as field_texts
+from jsclient import errors, jetstream, protocol
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "tools/docs/pages/nats-go-names.md").read_text(encoding="utf-8")
+PAGE = (names_rig.PAGES / "nats-go-names.md").read_text(encoding="utf-8")
 NAMES = [
     tuple(line.split(" "))
     for line in (ROOT / "tests/unit/nats_go_names.txt").read_text(encoding="utf-8").splitlines()
@@ -40,13 +39,7 @@ SECTIONS = {
 
 
 def rows(*titles: str) -> list[tuple[list[str], str]]:
-    """(names, what stands beside them) of the sections with titles that begin so."""
-    found = []
-    for section in PAGE.split("\n## ")[1:]:
-        if section.startswith(titles):
-            for theirs, ours in re.findall(r"^\| (`.+?) \| (.+?) \|$", section, re.M):
-                found.append((re.findall(r"`([^`]+)`", theirs), ours))
-    return found
+    return names_rig.rows(PAGE, *titles)
 
 
 @pytest.mark.parametrize("package", SECTIONS)
@@ -64,17 +57,6 @@ def test_no_row_is_about_nothing(package: str) -> None:
         assert [pattern for pattern in names if not any(fnmatchcase(name, pattern) for name in every)] == []
 
 
-#: The modules of ours that the tables name.
-everything = SimpleNamespace(
-    errors=errors,
-    jetstream=jetstream,
-    jsclient=jsclient,
-    keyvalue=keyvalue,
-    objectstore=objectstore,
-    services=services,
-)
-
-
 def test_what_the_rows_name_here_exists() -> None:
     checked = 0
     for _, ours in rows("Package", "Classes", "Fields"):
@@ -85,12 +67,6 @@ def test_what_the_rows_name_here_exists() -> None:
                 assert second in members(home), (first, second)
             checked += 1
     assert checked > 200
-
-
-def named(name: str) -> Any:
-    """The public class of that name."""
-    homes = (jsclient, jetstream, keyvalue, objectstore, services)
-    return next((found for found in (getattr(home, name, None) for home in homes) if found is not None), None)
 
 
 def test_errors_of_the_server_are_the_classes_of_their_rows() -> None:
@@ -116,19 +92,6 @@ def theirs() -> Iterator[tuple[str, str, list[str]]]:
         kind, _, method = name.partition(".")
         if method and package != "nats":
             yield kind, method, [spelled(method)]
-
-
-def spelled(name: str) -> str:
-    """MaxAckPending -> max_ack_pending; JSApiLevel -> js_api_level."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
-
-def members(thing: Any) -> set[str]:
-    """The names of what a class, or a module, has."""
-    if not isinstance(thing, type):
-        return set(dir(thing))
-    attributes = {name for base in thing.__mro__ for name in field_texts.set_by_init(base)}
-    return {*dir(thing), *field_texts.fields(thing), *attributes}
 
 
 def class_of(kind: str) -> Any:

@@ -35,6 +35,9 @@ SECTIONS: list[Entry] = [
                     page("from-nats-py", "From nats-py."),
                     page("from-go", "From nats.go: tables by package."),
                     page("nats-go-names", "Every name of nats.go."),
+                    page(
+                        "async-nats-names", "From async-nats (Rust): every name of its JetStream and service modules."
+                    ),
                     page("from-kafka", "From a Kafka client."),
                     page("from-celery", "From Celery or RQ."),
                 ],
