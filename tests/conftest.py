@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import os
 import shutil
@@ -50,7 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The tests themselves are never garbage: a collection that looks at all of them takes 0.2 s."""
+    """The tests themselves are never garbage: a collection that looks at all of them takes 0.2 s.
+
+    pytest's plugin of hypothesis imports it later, and that looks for references among what is frozen here.
+    """
+    if importlib.util.find_spec("hypothesis"):
+        importlib.import_module("hypothesis")
     gc.collect()
     gc.freeze()
 
