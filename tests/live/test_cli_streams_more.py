@@ -39,19 +39,6 @@ def test_seal(server: NatsServer, js: JetStream) -> None:
     assert js.stream("MORE").info().config.sealed
 
 
-def test_a_stream_is_edited_by_a_file(server: NatsServer, js: JetStream, tmp_path: Path) -> None:
-    file = tmp_path / "stream.json"
-    file.write_text(cli(server, "stream", "info", "MORE", "--json").stdout)
-    changed = json.loads(file.read_text())
-    changed["config"]["max_msgs"] = 500
-    file.write_text(json.dumps(changed))
-    dry = cli(server, "stream", "edit", "MORE", "--config", str(file), "--max-age", "90", "--dry-run").stdout
-    assert "max_msgs: -1 -> 500" in dry
-    assert "max_age" in dry
-    assert cli(server, "stream", "edit", "MORE", "--config", str(file)).returncode == 0
-    assert js.stream("MORE").info().config.max_msgs == 500
-
-
 def test_a_consumer_is_edited_by_a_file(server: NatsServer, js: JetStream, tmp_path: Path) -> None:
     js.create_consumer("MORE", ConsumerConfig(durable_name="C", ack_wait=5))
     file = tmp_path / "consumer.json"
@@ -59,24 +46,6 @@ def test_a_consumer_is_edited_by_a_file(server: NatsServer, js: JetStream, tmp_p
     assert cli(server, "consumer", "edit", "MORE", "C", "--config", str(file)).returncode == 0
     config = js.consumer_info("MORE", "C").config
     assert (config.ack_wait, config.max_deliver) == (60, 4)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"config": 7}', "\x00"])
-@pytest.mark.parametrize("kind", ["stream", "consumer"])
-def test_a_file_that_holds_no_configuration(
-    server: NatsServer, js: JetStream, tmp_path: Path, kind: str, text: str
-) -> None:
-    file = tmp_path / "broken.json"
-    file.write_text(text)
-    name = ["MORE"] if kind == "stream" else ["MORE", "C"]
-    if kind == "consumer":
-        js.create_consumer("MORE", ConsumerConfig(durable_name="C"))
-    for verb in ("edit", "add"):
-        done = cli(server, kind, verb, *name, "--config", str(file))
-        assert done.returncode == 2, done
-        assert "holds no configuration" in done.stderr
-        assert "answer" not in done.stderr, "it speaks of the file"
-    assert cli(server, kind, "edit", *name, "--config", str(tmp_path / "nothing")).returncode in (1, 2)
 
 
 @pytest.mark.parametrize(

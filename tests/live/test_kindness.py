@@ -275,33 +275,6 @@ def test_what_is_under_way_is_answered_before_a_lame_duck_is_left(monkeypatch: p
     assert sent == [b"PING\r\n"], "no UNSUB of the inbox"
 
 
-def test_after_a_loss_a_lame_duck_is_the_last_choice() -> None:
-    def lame(client: Any) -> None:
-        client.handshake(ldm=True)
-        answer_pings(client)
-
-    drop = threading.Event()
-
-    def good(client: Any) -> None:
-        client.handshake()
-        client.expect(b"PING\r\n")
-        client.send(b"PONG\r\n")
-        drop.wait(10)
-
-    def again(client: Any) -> None:
-        client.handshake()
-        answer_pings(client)
-
-    with FakeServer(good, again) as fake, FakeServer(lame) as worse:
-        with jsclient.connect([fake.url, worse.url], randomize=False) as nc:
-            nc.flush()
-            drop.set()
-            wait_until(lambda: nc.stats().reconnects == 1, 10)
-            nc.flush()
-            assert nc.connected_url == fake.url
-            assert len(worse.clients) == 1
-
-
 def created(js: JetStream, config: ConsumerConfig) -> Consumer | None:
     try:
         return js.create_or_update_consumer("MOVED", config, timeout=2)
