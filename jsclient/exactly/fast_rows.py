@@ -31,7 +31,7 @@ from jsclient.errors import (
 from jsclient.exactly.row_publisher import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
 from jsclient.jetstream.publishing.in_flight import MAX_CACHED
-from jsclient.jetstream.publishing.outcome import has_id, passes
+from jsclient.jetstream.publishing.outcome import has_id, in_doubt, passes
 from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.protocol.frames import header_size, pub_end
 
@@ -142,12 +142,7 @@ class _Rows(PublishAttempts):
         guard: Callable[[], None] | None,
     ) -> None:
         self._patience = rules.ack_timeout
-        super().__init__(
-            js, subject, b"", None, Deadline(self._patience), rules.retry_attempts, rules.retry_wait, time.monotonic()
-        )
-        self.tries = rules.tries
-        self.unasked_attempts = rules.unasked_attempts
-        self._copies_allowed = rules.copies_allowed
+        super().__init__(js, subject, b"", None, Deadline(self._patience), rules, time.monotonic())
         self._timeout = rules.resend_after
         self._rows = rows
         self._guard = guard
@@ -173,26 +168,26 @@ class _Rows(PublishAttempts):
         confirmed = min(confirmed, len(self._rows) - 1)
         if confirmed:
             del self._rows[:confirmed]
-            self.deadline, self.no_responders, self.losses = Deadline(self._patience), 0, 0
+            self.deadline, self.losses = Deadline(self._patience), 0
+            self._sends, self._no_responders = 1, 0
         ids = [named for _, named, _ in self._rows]
-        self.has_id = self._copies_allowed or all(ids)
+        self.repeatable = self.rules.copies_allowed or all(ids)
         if isinstance(error, ApiError):
             if not may_follow(error):
                 raise error
-            self.in_doubt = True
             self._pause(error, None)
         else:
             self.judge(error)
         if self._guard is not None:
             self._guard()
-        if self.in_doubt and any(ids):
+        if in_doubt(self) and any(ids):
             self._check_window(error)
-        self.attempts += 1
+        self._sends += 1
 
     def _unknown(self, error: Exception) -> PublishUnknown:
         return PublishUnknown(
             f"{len(self._rows)} rows, of which the last goes to {self.subject!r}, are not confirmed after "
-            f"{self.attempts} attempts (last: {brief(error)})"
+            f"{self._sends} attempts (last: {brief(error)})"
         )
 
 

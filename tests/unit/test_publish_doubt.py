@@ -12,6 +12,7 @@ from jsclient import errors
 from jsclient.durations import Deadline, elapsed
 from jsclient.jetstream import PubAck
 from jsclient.jetstream.publishing import recovery, synchronous
+from jsclient.jetstream.publishing.outcome import retry_rules
 from jsclient.jetstream.publishing.streams import Streams
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -60,7 +61,7 @@ def test_nor_by_a_synchronous_publish(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def publish_again(slept: float) -> PubAck:
         block, began = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", elapsed()
-        attempt = synchronous.PublishAttempts(js, "s", b"", block, Deadline(5), None, 0.1, began)
+        attempt = synchronous.PublishAttempts(js, "s", b"", block, Deadline(5), retry_rules(None, 0.1), began)
         monkeypatch.setattr(synchronous, "elapsed", lambda: began + slept)
         return attempt.persist(errors.ConnectionLost("cut"), None)
 

@@ -118,7 +118,7 @@ def test_what_waits_to_be_sent_again_may_end_before(clock: Turn) -> None:
     clock(rig, 0.25)
     assert len(rig.take()) == 1
     rig.publisher.in_flight.fail(second, errors.NotStored("x"))
-    rig.publisher.recovery.retry(second, errors.NotStored("x"))
+    rig.publisher.recovery.retry(second)
     assert rig.publisher.recovery.retries == {}
     assert first.done()
 
@@ -185,7 +185,7 @@ def test_without_an_id_nothing_in_doubt_is_sent_again(clock: Turn) -> None:
     rig = Rig()
     future = rig.publish()
     rig.take()
-    rig.publisher.recovery.retry(future, errors.NotStored("said by somebody who cannot know"))
+    rig.publisher.recovery.retry(future)
     clock(rig, 0.25)
     assert rig.take() == []
     assert outcome(future) is errors.PublishUnknown

@@ -45,8 +45,10 @@ from jsclient.jetstream.publishing.outcome import (
     Published,
     Verdict,
     judge,
+    others_in_doubt,
     passes,
     reply_error,
+    retry_rules,
     stream_of,
 )
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
@@ -266,7 +268,7 @@ class AtomicBatch(Generic[V]):
                     first.judge(error)
                 except PublishUnknown as unknown:
                     raise self._not_stored(unknown) from error
-                first.attempts += 1
+                first._sends += 1
 
     def _request(self, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> bytes:
         try:
@@ -312,12 +314,13 @@ class _First(PublishAttempts):
     """The first message of a batch, which is not stored before the commit. Every refusal ends the batch."""
 
     def __init__(self, js: JetStream, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> None:
-        super().__init__(js, subject, payload, block, deadline, None, RETRY_WAIT, 0.0)
-        self.has_id = False  # a message of a batch must not be sent twice
+        super().__init__(js, subject, payload, block, deadline, retry_rules(None, RETRY_WAIT), 0.0)
+        self.repeatable = False  # a message of a batch must not be sent twice
 
     def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
         if not passes(error):
             raise error
+        self._sends -= 1
         return self._pause(error, None)
 
 
@@ -335,9 +338,8 @@ class _Commit(PublishAttempts):
         size: int,
         expected: int | None,
     ) -> None:
-        attempts = None if size == 1 else 0  # the leader that has the others must take it
-        super().__init__(js, subject, payload, block, deadline, attempts, RETRY_WAIT, 0.0)
-        self.has_id = False
+        super().__init__(js, subject, payload, block, deadline, retry_rules(None, RETRY_WAIT), 0.0)
+        self.repeatable = False
         self._single = size == 1
         self._published = Published(subject, b"", (names.BATCH_ID, batch))
         self._expectation = Published(
@@ -353,8 +355,9 @@ class _Commit(PublishAttempts):
         return super().judge(error, reply)
 
     def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
-        verdict = judge(error, self._expectation, in_doubt=self.in_doubt)
+        verdict = judge(error, self._expectation, in_doubt=others_in_doubt(self))
         if verdict is Verdict.AGAIN and self._single:
+            self._sends -= 1
             return self._pause(error, reply)
         stream = "" if reply is None else stream_of(reply.data)
         listen = verdict is Verdict.LISTEN and not self._has_one_leader(stream)
@@ -372,12 +375,14 @@ class _Commit(PublishAttempts):
                 return self._inquire(Inquiry(self._published, facts.name, Verdict.DOUBT, why=why), None)
         raise self._unknown(error) from error
 
-    def _no_stream(self, error: Exception) -> Exception:
+    def _after_no_responders(self, error: NoResponders) -> None:
         if self._single:
-            return super()._no_stream(error)
-        return NoStreamResponse(
+            super()._after_no_responders(error)
+            return
+        # The leader that has the other messages would have taken it.
+        raise NoStreamResponse(
             "nobody took the commit (503). Nothing of the batch is stored. Publish it again.", self.subject
-        )
+        ) from error
 
 
 def _check_taken(payload: bytes) -> None:

@@ -36,7 +36,7 @@ from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
-from jsclient.jetstream.publishing.outcome import RETRY_WAIT, decode_fast
+from jsclient.jetstream.publishing.outcome import RETRY_WAIT, decode_fast, retry_rules
 from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
 from jsclient.protocol.errors import BAD_JSON
@@ -284,11 +284,11 @@ class FastBatch(Generic[V]):
         """The first message finds the stream, by the rules of `publish`. It waits for a link, and is sent again after
         a 503."""
         deadline = deadline or Deadline(self._timeout)
-        delivery = PublishAttempts(self._js, subject, b"", None, deadline, None, RETRY_WAIT, 0.0)
+        delivery = PublishAttempts(self._js, subject, b"", None, deadline, retry_rules(None, RETRY_WAIT), 0.0)
         self._size = 1
         try:
             while not self._is_taken(frame, deadline, delivery):
-                delivery.attempts += 1
+                delivery._sends += 1
         except JsClientError:
             self._end("has failed")
             raise

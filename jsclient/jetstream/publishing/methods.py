@@ -33,10 +33,10 @@ from jsclient.jetstream.publishing.outcome import (
     FAILURES,
     PUBLISH_TIMEOUT,
     RETRY_WAIT,
-    check_retries,
     decode_ack,
     has_id,
     may_go_on,
+    retry_rules,
 )
 from jsclient.jetstream.publishing.streams import Streams, check_window
 from jsclient.jetstream.publishing.synchronous import PublishAttempts, wait_connected
@@ -106,7 +106,7 @@ class Publishing(Generic[V]):
         seconds = self.publish_timeout if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
         deadline = Deadline(seconds)
         if retry_attempts is not None or retry_wait is not RETRY_WAIT:
-            check_retries(retry_attempts, retry_wait)
+            retry_rules(retry_attempts, retry_wait)  # a wrong value raises before anything is sent
         began = 0.0  # counts only for an id
         if not headers and msg_id is None and not options:
             block = None
@@ -123,8 +123,8 @@ class Publishing(Generic[V]):
             return decode_ack(reply.data)
         except FAILURES as error:
             js = cast("JetStream", self)
-            delivery = PublishAttempts(js, subject, data, block, deadline, retry_attempts, retry_wait, began)
-            return delivery.persist(error, reply)
+            rules = retry_rules(retry_attempts, retry_wait)
+            return PublishAttempts(js, subject, data, block, deadline, rules, began).persist(error, reply)
 
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishDict]) -> PubAck:
         """Publish a message object: its subject, headers and data. You can pass on a received message like this."""

@@ -39,17 +39,21 @@ from jsclient.errors import (
     MaxSubscriptionsExceeded,
     MessageNotFound,
     NoResponders,
+    NoStreamForSubject,
     NoStreamResponse,
+    NotStored,
     PublishUnknown,
     RequestTimeout,
     UnknownOutcome,
     WrongLastSequence,
     api_error,
+    brief,
 )
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import model_base, stored_messages
 from jsclient.jetstream.api.models import MessageResponse, PubAck, RawStreamMsg
 from jsclient.jetstream.api.requests import check_error
+from jsclient.jetstream.publishing.streams import FORBIDDEN, NONE, WINDOW_NOT_KNOWN, same_id_for
 from jsclient.message import Msg, Payload
 from jsclient.protocol import Headers, matches
 from jsclient.protocol.errors import BAD_JSON, ProtocolError
@@ -81,6 +85,9 @@ SWEEP: Final = 0.5
 
 HOLD_FOR: Final = 120.0
 """Seconds for which messages are held while the link is down, or as long as the stated window or the ack timeout."""
+
+WINDOW_ENDED: Final = "no ack came, and its stream does not remember message ids for so long: it is not sent again"
+"""The reason if the stream has forgotten the id of a message."""
 
 FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError, MaxSubscriptionsExceeded)
 """The errors of an attempt after which the publish may continue."""
@@ -127,14 +134,15 @@ class Rules:
         return min(SWEEP, self.ack_timeout / 10, self.resend_after / 2)
 
 
-def check_retries(attempts: int | None, wait: float | dt.timedelta) -> None:
-    """Check the retry options of a call; raises ConfigError."""
+def retry_rules(attempts: int | None, wait: float | dt.timedelta) -> Rules:
+    """The rules of a synchronous publish with these options. Raises ConfigError."""
     if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 0):
         raise ConfigError(f"retry_attempts must be an int of 0 or more, or None, got {attempts!r}")
     seconds = plain(wait)
     check_timeout(seconds, "retry_wait")
     if seconds is None:
         raise ConfigError("retry_wait must be 0 or more seconds, not None")
+    return Rules(retry_attempts=attempts, retry_wait=seconds, ask_after=TRIES)
 
 
 def may_go_on(payload: bytes) -> bool:
@@ -175,15 +183,29 @@ def has_id(block: bytes | None) -> bool:
 # --- the state of one publish -------------------------------------------------------------------------------------
 
 
-class Entry(Protocol):
-    """A message without an ack."""
+class Publish(Protocol):
+    """One publish: the message, and the copies of it."""
 
-    _token: bytes
-    """The last token of its reply subject."""
     _sends: int
     """The number of copies sent, less those that are certainly not stored."""
     _no_responders: int
     """The number of copies that were answered with 503."""
+
+    @property
+    def subject(self) -> str: ...
+
+    @property
+    def payload(self) -> Payload: ...
+
+    @property
+    def _block(self) -> bytes | None: ...
+
+
+class Entry(Publish, Protocol):
+    """A message in flight, without an ack."""
+
+    _token: bytes
+    """The last token of its reply subject."""
     _first: float
     """When the sweep first saw it, or the first copy that may be stored was sent (`elapsed`); 0 if not yet."""
     _last: float
@@ -195,30 +217,75 @@ class Entry(Protocol):
     _watchers: list[Any] | None
     """Tickets and callbacks to notify when it ends."""
 
-    @property
-    def subject(self) -> str: ...
-
-    @property
-    def payload(self) -> bytes: ...
-
-    @property
-    def _block(self) -> bytes | None: ...
-
     def done(self) -> bool:
         """True if it has ended."""
 
 
-def in_doubt(entry: Entry) -> bool:
+def in_doubt(entry: Publish) -> bool:
     """True if some copy was sent that was not answered with 503."""
     return entry._sends > entry._no_responders
 
 
-def unknown(entry: Entry, why: str) -> PublishUnknown:
+def others_in_doubt(entry: Publish) -> bool:
+    """The same for the copies other than the one that was answered."""
+    return entry._sends - entry._no_responders > 1
+
+
+def asks_for_stream(entry: Publish, rules: Rules) -> bool:
+    """True if the client asks after this 503 whether there is a stream."""
+    return rules.retry_attempts is None and entry._no_responders >= rules.ask_after
+
+
+def after_no_responders(entry: Publish, rules: Rules, answer: str) -> JsClientError | None:
+    """The error that ends a publish after a 503; None if it goes out again. `answer` says whether there is a stream."""
+    limit = rules.retry_attempts
+    if limit is None:
+        if answer == NONE and entry._no_responders >= rules.tries:
+            return without_stream(entry)
+        if answer == FORBIDDEN:
+            limit = rules.unasked_attempts
+    return no_stream(entry) if limit is not None and entry._no_responders > limit else None
+
+
+def judge_refusal(entry: Publish, error: ApiError) -> Verdict:
+    """Judge the refusal of a copy. After a reason that passes, that copy does not count any more."""
+    published = Published.of(entry.subject, entry.payload, entry._block)
+    verdict = judge(error, published, in_doubt=others_in_doubt(entry))
+    if verdict is Verdict.AGAIN and not isinstance(error, DuplicateInProcess):
+        entry._sends -= 1
+    return verdict
+
+
+def why_not_again(window: float | str, age: float) -> str:
+    """The reason not to send an id again, `age` seconds after its first copy; empty if the stream remembers it."""
+    if isinstance(window, str):
+        return WINDOW_NOT_KNOWN
+    return "" if age <= same_id_for(window) else WINDOW_ENDED
+
+
+# --- the errors that end a publish --------------------------------------------------------------------------------
+
+
+def unknown(entry: Publish, why: str) -> PublishUnknown:
     """The error for a message that may be stored."""
     return PublishUnknown(f"the message on {entry.subject!r} (sent {entry._sends} times) got no ack: {why}")
 
 
-def no_stream(entry: Entry) -> JsClientError:
+def ended(entry: Publish, why: str) -> JsClientError:
+    """The error for a message that is not sent again."""
+    if in_doubt(entry):
+        return unknown(entry, why)
+    return NotStored(f"the message on {entry.subject!r} was not stored: {why}")
+
+
+def out_of_time(entry: Publish, refusal: ApiError | None) -> JsClientError:
+    """The error if the time is over after a refusal that passes, or after a 503 (None)."""
+    if refusal is None:
+        return no_stream(entry)
+    return unknown(entry, brief(refusal)) if in_doubt(entry) else refusal
+
+
+def no_stream(entry: Publish) -> JsClientError:
     """The error for a message that no stream took."""
     if in_doubt(entry):
         return unknown(entry, "nobody takes it now")
@@ -226,6 +293,13 @@ def no_stream(entry: Entry) -> JsClientError:
         f"nobody took the message on {entry.subject!r} in {entry._sends} attempts: no stream, or no leader",
         entry.subject,
     )
+
+
+def without_stream(entry: Publish) -> JsClientError:
+    """The error for a message whose subject no stream has."""
+    if in_doubt(entry):
+        return unknown(entry, "no stream takes the subject now")
+    return NoStreamForSubject(f"no stream takes messages on {entry.subject!r}", entry.subject)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
@@ -465,9 +539,6 @@ class Inquiry:
         elif self._blind:
             shown = ", and this user may not look whether it is there"
         return f"the message on {self.published.subject!r} is not known to be stored: {reason}{shown}"
-
-
-WINDOW_ENDED: Final = "no ack came, and its stream does not remember message ids for so long: it is not sent again"
 
 
 def stream_of(payload: bytes) -> str:

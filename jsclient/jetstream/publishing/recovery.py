@@ -30,37 +30,35 @@ from jsclient.errors import (
     BufferFull,
     ConnectionClosed,
     ConnectionLost,
-    DuplicateInProcess,
     HeadersNotSupported,
     JsClientError,
-    NoStreamForSubject,
-    NotStored,
     PayloadTooLarge,
     PermissionViolation,
-    PublishUnknown,
     brief,
 )
 from jsclient.jetstream.publishing.outcome import (
     WINDOW_ENDED,
-    Published,
     Verdict,
+    after_no_responders,
+    asks_for_stream,
+    ended,
     has_id,
     in_doubt,
-    judge,
-    no_stream,
+    judge_refusal,
+    others_in_doubt,
+    out_of_time,
     reply_error,
     stream_of,
     unknown,
+    why_not_again,
 )
 from jsclient.jetstream.publishing.questions import Questions
 from jsclient.jetstream.publishing.streams import (
     ASK_TIMEOUT,
     FORBIDDEN,
     NONE,
-    WINDOW_NOT_KNOWN,
     names_answer,
     names_request,
-    same_id_for,
 )
 from jsclient.protocol.frames import Frame, reply_of
 from jsclient.states import LinkEvent
@@ -144,11 +142,10 @@ class Recovery:
 
     # --- sending again ------------------------------------------------------------------------------------------
 
-    def retry(self, entry: Entry, error: JsClientError) -> None:
+    def retry(self, entry: Entry, refusal: ApiError | None = None) -> None:
         """Send it again after `retry_wait`, or fail if that is too late. Messages retried together keep their order."""
         if entry._since and time.monotonic() + self._rules.retry_wait - entry._since >= self._rules.ack_timeout:
-            known = isinstance(error, PublishUnknown) or not in_doubt(entry)
-            self.owner.fail(entry, error if known else unknown(entry, brief(error)))
+            self.owner.fail(entry, out_of_time(entry, refusal))
             return
         with self.lock:
             self.retries[entry._token] = entry
@@ -262,16 +259,14 @@ class Recovery:
         window = self.questions.window(entry.subject, now)
         if window is None:
             return None
-        if isinstance(window, str):
-            self.owner.fail(entry, unknown(entry, WINDOW_NOT_KNOWN))
-            return False
-        if elapsed() - (entry._first or self.swept) <= same_id_for(window):
+        why = why_not_again(window, elapsed() - (entry._first or self.swept))
+        facts = self.questions.streams.facts(entry.subject, now) if why == WINDOW_ENDED else None
+        if not why:
             return True
-        facts = self.questions.streams.facts(entry.subject, now)
         if facts is None or not self._rules.looks_beyond_window:
-            self.owner.fail(entry, unknown(entry, WINDOW_ENDED))
+            self.owner.fail(entry, unknown(entry, why))
         else:
-            self.questions.inquire(entry, facts.name, Verdict.DOUBT, why=WINDOW_ENDED)
+            self.questions.inquire(entry, facts.name, Verdict.DOUBT, why=why)
         return False
 
     def _send(self, entry: Entry, now: float) -> bool:
@@ -304,7 +299,7 @@ class Recovery:
         """Send another copy of a message that may be stored, if that is certainly harmless."""
         if has_id(entry._block):
             window = self.questions.window(entry.subject, now)
-            harmless = isinstance(window, float) and elapsed() - entry._first <= same_id_for(window)
+            harmless = window is not None and not why_not_again(window, elapsed() - entry._first)
         else:
             harmless = self._rules.copies_allowed
         if not harmless:
@@ -337,11 +332,8 @@ class Recovery:
     def _refused(self, entry: Entry, error: ApiError, payload: bytes) -> None:
         if entry._token in self.questions.inquiries:
             return  # another copy, or another server: the inquiry that is running decides
-        others = entry._sends - entry._no_responders > 1
-        verdict = judge(error, Published.of(entry.subject, entry.payload, entry._block), in_doubt=others)
+        verdict = judge_refusal(entry, error)
         if verdict is Verdict.AGAIN:
-            if not isinstance(error, DuplicateInProcess):
-                entry._sends -= 1  # that copy is settled: not stored
             self.retry(entry, error)
         elif verdict is Verdict.REFUSED:
             self.owner.fail(entry, error)
@@ -350,42 +342,32 @@ class Recovery:
 
     def _no_responders(self, entry: Entry) -> None:
         entry._no_responders += 1
-        limit = self._rules.retry_attempts
-        if limit is None and entry._no_responders >= self._rules.ask_after:
-            when, answer = self._asked.get(entry.subject, (0.0, ""))
-            if answer == FORBIDDEN:
-                limit = self._rules.unasked_attempts
-            elif time.monotonic() - when > 2 * ASK_TIMEOUT:
-                self._ask(entry.subject)
-            elif answer == NONE and entry._no_responders >= self._rules.tries:
-                self._fail_without_stream(entry)
-                return
-        if limit is not None and entry._no_responders > limit:
-            self.owner.fail(entry, no_stream(entry))
+        answer = self._stream_of(entry.subject) if asks_for_stream(entry, self._rules) else ""
+        error = after_no_responders(entry, self._rules, answer)
+        if error is None:
+            self.retry(entry)
         else:
-            self.retry(entry, no_stream(entry))
+            self.owner.fail(entry, error)
 
-    def _ask(self, subject: str) -> None:
+    def _stream_of(self, subject: str) -> str:
+        """The answer to whether a stream takes the subject. It is empty while the client asks."""
+        when, answer = self._asked.get(subject, (0.0, ""))
+        if answer == FORBIDDEN or time.monotonic() - when <= 2 * ASK_TIMEOUT:
+            return answer
         self._asked[subject] = (time.monotonic(), "")
 
         def told(answer: Msg | None) -> None:
             self._answered(subject, FORBIDDEN if answer is None else names_answer(answer.data))
 
         self.questions.ask("STREAM.NAMES", names_request(subject), told)
+        return ""
 
     def _answered(self, subject: str, answer: str) -> None:
         self._asked[subject] = (time.monotonic(), answer)
-        if answer == NONE:
-            for entry in list(self.retries.values()):
-                if entry.subject == subject and entry._no_responders >= self._rules.tries:
-                    self._fail_without_stream(entry)
-
-    def _fail_without_stream(self, entry: Entry) -> None:
-        if in_doubt(entry):
-            self.owner.fail(entry, unknown(entry, "no stream takes the subject now"))
-        else:
-            error = NoStreamForSubject(f"no stream takes messages on {entry.subject!r}", entry.subject)
-            self.owner.fail(entry, error)
+        for entry in list(self.retries.values()) if answer == NONE else ():
+            error = after_no_responders(entry, self._rules, answer) if entry.subject == subject else None
+            if error is not None:
+                self.owner.fail(entry, error)
 
     def refused_publish(self, error: PermissionViolation) -> None:
         """The server denies this user a publish on a subject, so the message was certainly not stored."""
@@ -395,8 +377,7 @@ class Recovery:
             return
         for entry in self.owner.entries():
             if entry.subject == error.subject:
-                others = entry._sends - entry._no_responders > 1
-                self.owner.fail(entry, unknown(entry, brief(error)) if others else error)
+                self.owner.fail(entry, unknown(entry, brief(error)) if others_in_doubt(entry) else error)
 
     # --- the sweep: on the flusher's thread ----------------------------------------------------------------------
 
@@ -514,7 +495,4 @@ class Recovery:
         self.abandon(f"the inbox for acks was refused: {brief(error)}")
 
     def end(self, entry: Entry, why: str) -> None:
-        if in_doubt(entry):
-            self.owner.fail(entry, unknown(entry, why))
-        else:
-            self.owner.fail(entry, NotStored(f"the message on {entry.subject!r} was not stored: {why}"))
+        self.owner.fail(entry, ended(entry, why))

@@ -7,7 +7,6 @@ remembers that id. `verdict` judges every refusal. If the outcome is in doubt, t
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import inspect
 import time
 from collections.abc import Callable
@@ -15,18 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline, elapsed, plain
+from jsclient.durations import Deadline, elapsed
 from jsclient.errors import (
     ApiError,
     ConnectionLost,
     DuplicateInProcess,
     JetStreamError,
-    JsClientError,
     MaxSubscriptionsExceeded,
     NoResponders,
-    NoStreamForSubject,
-    NoStreamResponse,
-    NotStored,
     PayloadTooLarge,
     PermissionViolation,
     PublishUnknown,
@@ -37,28 +32,29 @@ from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.outcome import (
     ATTEMPT_TIMEOUT,
     FAILURES,
-    FORBIDDEN_ATTEMPTS,
     RETRY_WAIT,
-    TRIES,
     WINDOW_ENDED,
     Inquiry,
     Published,
+    Rules,
     Verdict,
-    check_retries,
+    after_no_responders,
+    asks_for_stream,
     decode_ack,
+    ended,
     has_id,
-    judge,
+    in_doubt,
+    judge_refusal,
     may_go_on,
+    out_of_time,
     stream_of,
+    unknown,
+    why_not_again,
 )
 from jsclient.jetstream.publishing.streams import (
     ASK_TIMEOUT,
-    FORBIDDEN,
-    NONE,
     UNAVAILABLE,
-    WINDOW_NOT_KNOWN,
     ask_for_stream,
-    same_id_for,
 )
 from jsclient.states import LinkEvent
 
@@ -72,11 +68,8 @@ LOOK_TIMEOUT: Final = 1.0
 
 
 class PublishAttempts:
-    """One publish: the message, what may be stored, and how long it may take. `began` is the reading of `elapsed`
+    """One publish: the message, its copies, and the time and the rules that it has. `began` is the reading of `elapsed`
     before the first attempt."""
-
-    tries = TRIES
-    unasked_attempts = FORBIDDEN_ATTEMPTS
 
     def __init__(
         self,
@@ -85,25 +78,21 @@ class PublishAttempts:
         payload: Payload,
         headers: bytes | None,
         deadline: Deadline,
-        retry_attempts: int | None,
-        retry_wait: float | dt.timedelta,
+        rules: Rules,
         began: float,
     ) -> None:
-        check_retries(retry_attempts, retry_wait)
-        self.retry_wait: float = plain(retry_wait)
         self.js = js
         self.subject = subject
         self.payload = payload
-        self.headers = headers
-        self.has_id: bool = has_id(headers)
         self.deadline = deadline
-        self.retry_attempts = retry_attempts
-        self.began = began
-        self.no_responders: int = 0
-        self.attempts: int = 1
+        self.rules = rules
+        self.repeatable: bool = has_id(headers)  # harmless even if another copy is stored
         self.losses: int = 0
-        self.in_doubt: bool = False  # some attempt may have stored it
-        self.stream: str = UNAVAILABLE
+        self.stream: str = UNAVAILABLE  # whether there is one
+        self._block = headers
+        self._first = began
+        self._sends: int = 1
+        self._no_responders: int = 0
 
     def run(self) -> PubAck:
         """Make the first attempt, and continue as far as its outcome requires."""
@@ -122,11 +111,11 @@ class PublishAttempts:
             finally:
                 if reply is not None:
                     engine_of(self.js.nc).forget_reply(reply)
-            if ack is None and self.in_doubt:
+            if ack is None and in_doubt(self):
                 ack = self._check_window(error)
             if ack is not None:
                 return ack
-            self.attempts += 1
+            self._sends += 1
             reply = None
             try:
                 reply = self.send()
@@ -134,17 +123,18 @@ class PublishAttempts:
             except FAILURES as again:
                 error = again
             except (PermissionViolation, PayloadTooLarge) as refused:
-                if self.in_doubt:
+                self._sends -= 1
+                if in_doubt(self):
                     raise self._unknown(refused) from refused
                 raise
 
     def send(self) -> Msg:
         """One attempt."""
-        wait = self.deadline.at_most(ATTEMPT_TIMEOUT) if self.has_id else self.deadline.remaining()
+        wait = self.deadline.at_most(ATTEMPT_TIMEOUT) if self.repeatable else self.deadline.remaining()
         request = engine_of(self.js.nc).request
         if self.js.nc.options.instrumentation is not None:
             request = inspect.unwrap(request)  # it sees all attempts as one publish
-        return request(self.subject, self.payload, timeout=wait, headers=self.headers, may_go_on=may_go_on)
+        return request(self.subject, self.payload, timeout=wait, headers=self._block, may_go_on=may_go_on)
 
     def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
         """Raise the error that ends the publish, or return None when another attempt is due; an ack if it came late."""
@@ -153,17 +143,17 @@ class PublishAttempts:
         if isinstance(error, NoResponders):
             self._after_no_responders(error)
         elif isinstance(error, (ConnectionLost, RequestTimeout)) and not error.sent:
+            self._sends -= 1
             if self.deadline.expired():
                 raise self._give_up(error) from error
             self._wait_for_link(error)
         else:
-            self.in_doubt = True
             return self._without_ack(error)
         return None
 
     def _without_ack(self, error: Exception) -> PubAck | None:
         """The message may be stored, and only an id makes another copy safe. Without an inbox no ack can come."""
-        if not self.has_id or self.deadline.expired() or isinstance(error, MaxSubscriptionsExceeded):
+        if not self.repeatable or self.deadline.expired() or isinstance(error, MaxSubscriptionsExceeded):
             raise self._unknown(error) from error
         self._wait_for_link(error)
         return None
@@ -171,16 +161,14 @@ class PublishAttempts:
     # --- refusals -------------------------------------------------------------------------------------------------
 
     def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
-        published = Published.of(self.subject, self.payload, self.headers)
-        verdict = judge(error, published, in_doubt=self.in_doubt)
+        verdict = judge_refusal(self, error)
         if verdict is Verdict.AGAIN:
-            if isinstance(error, DuplicateInProcess):
-                self.in_doubt = True  # the other copy may still be stored
-                reply = None  # no further answer will follow
-            return self._pause(error, reply)
+            # No further answer follows if the other copy is not stored yet.
+            return self._pause(error, None if isinstance(error, DuplicateInProcess) else reply)
         stream = "" if reply is None else stream_of(reply.data)
         if verdict is Verdict.REFUSED or (verdict is Verdict.LISTEN and self._has_one_leader(stream)):
             raise error
+        published = Published.of(self.subject, self.payload, self._block)
         return self._inquire(Inquiry(published, stream, verdict, error), reply)
 
     def _has_one_leader(self, stream: str) -> bool:
@@ -248,36 +236,27 @@ class PublishAttempts:
             streams.ask(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
             if streams.window(self.subject, time.monotonic()) is None:
                 self._pause(error, None, RETRY_WAIT)
-        if isinstance(window, str):
-            raise PublishUnknown(
-                f"no ack for the message on {self.subject!r} ({brief(error)}): {WINDOW_NOT_KNOWN}"
-            ) from error
-        if elapsed() - self.began <= same_id_for(window):
+        why = why_not_again(window, elapsed() - self._first)
+        if not why:
             return None
-        facts = streams.facts(self.subject, time.monotonic())
-        published = Published.of(self.subject, self.payload, self.headers)
-        inquiry = Inquiry(published, "" if facts is None else facts.name, Verdict.DOUBT, why=WINDOW_ENDED)
+        facts = streams.facts(self.subject, time.monotonic()) if why == WINDOW_ENDED else None
         if facts is None:
-            raise inquiry.end()
-        return self._inquire(inquiry, None)
+            raise unknown(self, f"{brief(error)}; {why}") from error
+        published = Published.of(self.subject, self.payload, self._block)
+        return self._inquire(Inquiry(published, facts.name, Verdict.DOUBT, why=why), None)
 
     def _after_no_responders(self, error: NoResponders) -> None:
-        self.no_responders += 1
-        limit = self.retry_attempts
-        if limit is None:
-            if self.no_responders >= self.tries and self.stream == UNAVAILABLE:
-                self.stream = ask_for_stream(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
-                if self.stream == NONE and not self.in_doubt:
-                    raise NoStreamForSubject(f"no stream takes messages on {self.subject!r}", self.subject) from error
-            if self.stream == FORBIDDEN:
-                limit = self.unasked_attempts
-        if limit is not None and self.no_responders > limit:
-            raise self._no_stream(error) from error
+        self._no_responders += 1
+        if asks_for_stream(self, self.rules) and self.stream == UNAVAILABLE:
+            self.stream = ask_for_stream(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
+        last = after_no_responders(self, self.rules, self.stream)
+        if last is not None:
+            raise last from error
         self._pause(error, None)
 
     def _pause(self, error: Exception, reply: Msg | None, least: float = 0.0) -> PubAck | None:
         """Wait before the next attempt; an ack for the refused copy may come meanwhile."""
-        left, pause = self.deadline.remaining(), max(self.retry_wait, least)
+        left, pause = self.deadline.remaining(), max(self.rules.retry_wait, least)
         if left is not None and left <= pause:
             raise self._give_up(error) from error
         try:
@@ -295,26 +274,15 @@ class PublishAttempts:
     # --- errors ---------------------------------------------------------------------------------------------------
 
     def _give_up(self, error: Exception) -> Exception:
-        if self.in_doubt:
+        """The error if the time is over, and the last attempt ended with `error`."""
+        if in_doubt(self):
             return self._unknown(error)
-        if isinstance(error, NoResponders):
-            return self._no_stream(error)
-        if isinstance(error, ApiError):
-            return error
-        return NotStored(f"the message on {self.subject!r} was not sent in its time: {brief(error)}")
+        if isinstance(error, (NoResponders, ApiError)):
+            return out_of_time(self, error if isinstance(error, ApiError) else None)
+        return ended(self, f"it was not sent in its time ({brief(error)})")
 
-    def _no_stream(self, error: Exception) -> Exception:
-        if self.in_doubt:
-            return self._unknown(error)
-        return NoStreamResponse(
-            f"nobody took the message on {self.subject!r} in {self.attempts} attempts: no stream for it, or no leader",
-            self.subject,
-        )
-
-    def _unknown(self, error: JsClientError | Exception) -> PublishUnknown:
-        return PublishUnknown(
-            f"no ack for the message on {self.subject!r} ({self.attempts} attempts, last: {brief(error)})"
-        )
+    def _unknown(self, error: Exception) -> PublishUnknown:
+        return unknown(self, brief(error))
 
 
 def wait_connected(nc: Connection, timeout: float | None) -> bool:
