@@ -25,8 +25,8 @@ class Chunk(msgspec.Struct, gc=False):
     """Messages of one stream in the order of their sequences; all lists have the same length (never 0)."""
 
     subjects: list[bytes]
-    sequences: list[int]
-    timestamps: list[int]  # nanoseconds since 1970
+    sequences: Sequence[int]
+    timestamps: list[int]  # nanoseconds since 1970; empty if nothing shows them
     payloads: list[bytes]
     headers: list[bytes | None] | None  # raw blocks; None when no message has any
     first_delivery: int  # consumer sequences of the first and the last message
@@ -41,14 +41,14 @@ class Chunk(msgspec.Struct, gc=False):
     def keep(self, wanted: list[bool]) -> Chunk:
         """The messages marked True. The delivery numbers still belong to the complete chunk."""
 
-        def pick(values: list[Any]) -> list[Any]:
+        def pick(values: Sequence[Any]) -> list[Any]:
             return [value for value, keep in zip(values, wanted, strict=True) if keep]
 
         return msgspec.structs.replace(
             self,
             subjects=pick(self.subjects),
             sequences=pick(self.sequences),
-            timestamps=pick(self.timestamps),
+            timestamps=pick(self.timestamps) if self.timestamps else [],
             payloads=pick(self.payloads),
             headers=None if self.headers is None else pick(self.headers),
             payload_bytes=-1,
@@ -62,21 +62,23 @@ class Chunk(msgspec.Struct, gc=False):
 class Deliveries(NamedTuple):
     """The numbers in the reply subjects of messages."""
 
-    sequences: list[int]
-    consumer_sequences: list[int]
+    sequences: Sequence[int]
+    consumer_sequences: Sequence[int]
     timestamps: list[int]
     pending: list[int]
     size: int  # bytes of the reply subjects
 
 
-def split_statuses(messages: list[Msg]) -> tuple[list[Msg], Deliveries | None, list[Msg]]:
+def split_statuses(messages: list[Msg], exact_from: int = 0) -> tuple[list[Msg], Deliveries | None, list[Msg]]:
     """Remove the status frames from `messages`; returns (messages, their deliveries, statuses). Only deliveries of a
     consumer carry a reply subject.
 
-    Raises ProtocolError if a reply subject does not come from JetStream.
+    If all messages are below the sequence `exact_from`, and none is missing among them, only the first and the last
+    reply subject are read, and there are no timestamps. Raises ProtocolError if a reply subject does not come from
+    JetStream.
     """
     replies = [m.raw_reply for m in messages]
-    found = first_deliveries(replies) if messages else None
+    found = deliveries_of(replies, exact_from) if messages else None
     if found is not None:
         return messages, found, []  # most chunks have none
     statuses: list[Msg] = []
@@ -88,7 +90,7 @@ def split_statuses(messages: list[Msg]) -> tuple[list[Msg], Deliveries | None, l
             statuses.append(messages.pop(place))
     if not messages:
         return messages, None, statuses
-    return messages, (first_deliveries(replies) if statuses else None) or any_deliveries(replies), statuses
+    return messages, (deliveries_of(replies, exact_from) if statuses else None) or any_deliveries(replies), statuses
 
 
 def chunk_of(messages: list[Msg], found: Deliveries) -> Chunk:
@@ -114,6 +116,27 @@ def any_deliveries(replies: list[bytes | None]) -> Deliveries:
     acks = Acks(replies)
     size = sum(len(reply or b"") for reply in replies)
     return Deliveries(acks.sequences(), acks.consumer_sequences(), acks.timestamps(), acks.pending(), size)
+
+
+def deliveries_of(replies: list[bytes | None], exact_from: int) -> Deliveries | None:
+    """The numbers of deliveries to a reader without acks; None if there is another reply among them.
+
+    The numbers of a consumer grow. If the last reply is as far from the first one as there are replies, in both
+    sequences, the numbers between them are known without reading them, which takes 0.16 µs for each.
+    """
+    if not exact_from:
+        return first_deliveries(replies)
+    try:
+        size = len(b"".join(replies))  # type: ignore[arg-type]
+        ends = first_deliveries([replies[0], replies[-1]])
+    except TypeError:
+        return None
+    if ends is None or ends.sequences[1] >= exact_from:
+        return first_deliveries(replies)
+    sequences, deliveries = (range(first, last + 1) for first, last in (ends.sequences, ends.consumer_sequences))
+    if len(sequences) != len(replies) or len(deliveries) != len(replies):
+        return first_deliveries(replies)
+    return Deliveries(sequences, deliveries, [], ends.pending, size)
 
 
 def first_deliveries(replies: list[bytes | None]) -> Deliveries | None:

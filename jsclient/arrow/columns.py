@@ -8,21 +8,24 @@ builds each column in one step, without an object per row.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from jsclient.arrow.maps import map_array
 from jsclient.jetstream.api.batch_answers import EMPTY_BLOCK
 
+NUMBERED: Final = frozenset({"seq", "timestamp", "timestamp_ns", "revision", "time"})
+"""Columns of numbers that are in the reply subject of each message."""
+
 
 class Columns(Protocol):
     """The part of a chunk that the builder needs; all lists have the same length."""
 
     subjects: list[bytes]
-    sequences: list[int]
+    sequences: Sequence[int]
     timestamps: list[int]  # nanoseconds since 1970
     headers: list[bytes | None] | None  # raw blocks; None when no message has any
     payloads: list[bytes]
@@ -69,6 +72,8 @@ class BatchBuilder:
         self._most_rows = rows
         self._most_bytes = nbytes
         self._documents = documents
+        self.numbered: bool = documents is not None or not NUMBERED.isdisjoint(names)
+        """If it is False, chunks need no timestamps and no list of sequences."""
         self._wants_headers = "headers" in names or (documents is not None and documents.wants_headers)
         self._clear()
 
@@ -82,26 +87,27 @@ class BatchBuilder:
         self._nbytes = 0
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return len(self._payloads)
 
     def add(self, chunk: Columns, nbytes: int) -> Iterator[pa.RecordBatch]:
         """Add a chunk with `nbytes` of payloads. Yields the batch that is full now, if any."""
-        self._sequences += chunk.sequences
+        if self.numbered:
+            self._sequences += chunk.sequences
+            self._timestamps += chunk.timestamps
         self._subjects += chunk.subjects
-        self._timestamps += chunk.timestamps
         self._payloads += chunk.payloads
         if self._wants_headers:
             if chunk.headers is None:
-                self._headers += [None] * len(chunk.sequences)
+                self._headers += [None] * len(chunk.payloads)
             else:
                 self._headers += chunk.headers
                 self._any_headers = True
         self._nbytes += nbytes
-        if len(self._sequences) >= self._most_rows or self._nbytes >= self._most_bytes:
+        if len(self) >= self._most_rows or self._nbytes >= self._most_bytes:
             yield self._build()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        if self._sequences:
+        if len(self):
             yield self._build()
 
     def _build(self) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from jsclient.arrow.ranges import StreamState, head_moved
 from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from jsclient.arrow.access import StreamAccess
     from jsclient.arrow.chunks import Chunk
@@ -57,7 +57,7 @@ class Gaps:
             self._head(state, start)
         return behind
 
-    def read(self, start: int, sequences: list[int]) -> None:
+    def read(self, start: int, sequences: Sequence[int]) -> None:
         """Record that `sequences` of the range came when `start` was expected next."""
         if self._part.soft and not self._read and start == self._part.start:
             self._from = sequences[0]  # `earliest` promises nothing before the first row

@@ -124,6 +124,8 @@ class RangeConsumer:
         self.next: int = part.start  # the first sequence that was not returned yet
         self._name = ""
         self._delivery = 1
+        mark = part.end if part.mark is None else part.mark[0]
+        self._exact_from = 0 if part.numbered else min(mark, part.end)  # the time at the mark is compared
         self._counted = False  # set after the first consumer has given the number of messages in the range
 
     def chunks(self) -> Iterator[Chunk]:
@@ -202,11 +204,11 @@ class RangeConsumer:
         while True:
             items = self._take(pump)
             try:
-                messages, found, statuses = split_statuses(items)
+                messages, found, statuses = split_statuses(items, self._exact_from)
                 event = None
             except AttributeError:
                 place = next(place for place, item in enumerate(items) if not isinstance(item, Msg))
-                messages, found, statuses = split_statuses(items[:place])
+                messages, found, statuses = split_statuses(items[:place], self._exact_from)
                 event = items[place]
             if found is not None:
                 chunk = chunk_of(messages, found)

@@ -52,6 +52,7 @@ class Range:
     soft: bool = False  # begins at `earliest`, and nothing was promised yet
     query: str = ""  # the query, if its driver counts losses
     headers_only: bool = False  # without values, by a consumer
+    numbered: bool = True  # the sequence and time of each message are wanted
 
     @property
     def span(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
+import attrs
 import pyarrow as pa
 
 from jsclient import kinds
@@ -155,7 +156,7 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
     schema = pa.schema(fields, marks)
     rows, nbytes = arguments.get("batch_rows", 10_000), arguments.get("batch_bytes", 8 << 20)
     builder = BatchBuilder(stream, schema.names, schema, rows, nbytes, documents.columns if documents else None)
-    return Batches(schema, _read(access, part, method, builder))
+    return Batches(schema, _read(access, attrs.evolve(part, numbered=builder.numbered), method, builder))
 
 
 class _Documents:

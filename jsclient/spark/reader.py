@@ -84,7 +84,8 @@ def read_batches(
             documents = documents_of(schema, options, letters)
             builder = BatchBuilder(options.stream, columns, arrow, rows, nbytes, documents)
         label = f"{partition.label}_{partition.range.index}"
-        with closing(read_chunks(nc, options, partition.range, partition.method, label)) as chunks:  # type: ignore[type-var]
+        part = attrs.evolve(partition.range, numbered=builder.numbered)
+        with closing(read_chunks(nc, options, part, partition.method, label)) as chunks:  # type: ignore[type-var]
             for chunk in chunks:
                 yield from builder.add(chunk, chunk.nbytes())
         yield from builder.finish()

@@ -96,6 +96,15 @@ def test_batches_one_by_one(js: JetStream, name: str) -> None:
     assert arrow.read_batches(js, name, batch_bytes=1).to_reader().read_all().num_rows == 5000
 
 
+def test_values_alone_are_complete_around_holes(js: JetStream, name: str) -> None:
+    fill(js, name, 12_000)
+    stream = js.stream(name)
+    for seq in (1, 700, 9_000, 12_000):
+        stream.delete_msg(seq)
+    table = arrow.read_table(js, name, columns=["value"])
+    assert numbers(table) == [n for n in range(12_000) if n + 1 not in (1, 700, 9_000, 12_000)]
+
+
 def test_a_head_that_has_moved_is_a_loss(js: JetStream, name: str) -> None:
     fill(js, name, 100)
     whole, promised = arrow.read_batches(js, name), arrow.read_batches(js, name, start=1)

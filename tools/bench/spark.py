@@ -32,6 +32,7 @@ BATCHES = 12  # micro-batches per source; their median counts
 
 # 2.6 and 4.7 us of CPU, as measured before the journal on the machine that this is developed on, by 0.95.
 READ_US, WRITE_US = 2.74, 4.95
+VALUE_US = 2.2  # 1.6 on an idle machine
 JOURNAL = 1.3  # what a write with a journal may cost against one with ids alone
 TIMES, EXTRA_MS = 10.0, 150.0
 FROM_JSON = {6: 0.8, 2: 0.4}  # columns of six -> the time of decoding for valueFormat=json against that of from_json
@@ -99,6 +100,7 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
         print(f"{ROWS} rows of {SIZE} B, local[2], best of {ROUNDS}; CPU is that of the Python workers")
         reads = measure("read, all columns", ROWS, lambda: noop(read(spark, url)))
         few = measure("read, seq and value", ROWS, lambda: noop(read(spark, url, "seq bigint, value binary")))
+        alone = measure("read, value alone", ROWS, lambda: noop(read(spark, url, "value binary")))
         outs = {mode: measure(f"write, {mode}", ROWS, writing(api, frame, url, mode)) for mode in MODES}
         measure("read, all columns, with an id", ROWS, lambda: noop(read(spark, url, stream="OUT_async")))
         slow = measure("foreachPartition, row by row", ROW_BY_ROW, lambda: row_by_row(frame, url), rounds=1)
@@ -110,6 +112,7 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
     print(f"one-row micro-batch into noop: rate {rate:.0f} ms, jetstream {ours:.0f} ms (medians of {BATCHES})")
     checks = [
         ("CPU per row read", min(reads.us, few.us), READ_US, "us"),
+        ("CPU per row read, value alone", alone.us, VALUE_US, "us"),
         ("CPU per row written with ids", outs["async"].us, WRITE_US, "us"),
         ("a write with a journal against ids alone", outs["async, journal"].us / outs["async"].us, JOURNAL, ""),
         ("rows/s of row-by-row against ours, x 10", slow.rate * TIMES / outs["async"].rate, 1.0, ""),
