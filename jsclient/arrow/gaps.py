@@ -137,11 +137,11 @@ class Gaps:
             f"stream {state.name!r}: {first - start} sequences from {start} on expired before they were read, the "
             f"stream begins at {state.first}; 'earliest' is what is there when it is read"
         )
-        self._access.options.note(self._access.nc, part.query, text, expired=first - start)
+        self._access.options.note(text)
 
     def _passed(self, state: StreamState, first: int, after: int, lost: int) -> None:
         text = head_moved(state, first, after, lost, self._part.start, self._part.end)
-        self._lost(f"{text}; keep messages longer, or {self._access.options.accept_loss}", lost)
+        self._lost(f"{text}; keep messages longer, or {self._access.options.accept_loss}")
 
     def _set_back(self, state: StreamState, missing: int) -> None:
         text = (
@@ -149,7 +149,7 @@ class Gaps:
             f"[{self._part.start}, {self._part.end}) were there when it was planned: its store was set back (a backup, "
             "or a loss of power), or a server answers that does not know better"
         )
-        self._lost(f"{text}; look at the servers, then {self._access.options.accept_loss}", missing)
+        self._lost(f"{text}; look at the servers, then {self._access.options.accept_loss}")
 
     def _same_message(self, mark: tuple[int, int]) -> None:
         """Compare the message at the mark. It was not read if it is gone or matches no filter."""
@@ -162,8 +162,7 @@ class Gaps:
                 f"on is no longer in the stream; {self._access.options.accept_loss}"
             )
 
-    def _lost(self, text: str, count: int = 0) -> None:
+    def _lost(self, text: str) -> None:
         if self._access.options.fail_on_data_loss:
             raise self._access.options.refuse("JETSTREAM_DATA_LOSS", text)
-        text = f"going on, because failOnDataLoss=false: {text}"
-        self._access.options.note(self._access.nc, self._part.query, text, lost=count)
+        self._access.options.note(f"going on, because failOnDataLoss=false: {text}")

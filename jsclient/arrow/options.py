@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import attrs
 
 from jsclient import errors
 from jsclient.arrow.settings import Refused
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
 
 log: logging.Logger = logging.getLogger("jsclient.arrow")
 
@@ -45,7 +42,7 @@ class ReadOptions:
     def refuse(self, token: str, text: str) -> Refused:
         return Refused(token, text)
 
-    def note(self, nc: Connection, query: str, text: str, lost: int = 0, expired: int = 0) -> None:
+    def note(self, text: str) -> None:
         log.warning("%s", text)
 
 

@@ -50,7 +50,6 @@ class Range:
     created: str = ""  # creation time of the planned stream; "" if unknown
     mark: tuple[int, int] | None = None  # sequence and time (ns) of a message of the plan, to recognize the store
     soft: bool = False  # begins at `earliest`, and nothing was promised yet
-    query: str = ""  # the query, if its driver counts losses
     headers_only: bool = False  # without values, by a consumer
     numbered: bool = True  # the sequence and time of each message are wanted
 

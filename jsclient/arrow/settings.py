@@ -5,10 +5,7 @@ The same machinery reads for `jsclient.arrow` and for Spark, which have their ow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
+from typing import Any, Protocol
 
 
 class Refused(Exception):
@@ -67,5 +64,5 @@ class Settings(Protocol):
     def refuse(self, token: str, text: str) -> Refused:
         """The error that is raised if the machinery cannot continue; `token` is one of jsclient.spark.errors.TOKENS."""
 
-    def note(self, nc: Connection, query: str, text: str, lost: int = 0, expired: int = 0) -> None:
+    def note(self, text: str) -> None:
         """Report skipped messages although nothing failed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -19,10 +19,8 @@ from jsclient.spark import values
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.renamed import KAFKA, REMOVED
 from jsclient.spark.secret import ServerUrl
+from jsclient.spark.telling import tell
 from jsclient.urls import split_urls
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
 
 READ: Final = "R"
 READ_STREAM: Final = "S"
@@ -167,11 +165,9 @@ class SparkOptions:
         """The error that is raised if a range cannot be read."""
         return JetStreamSparkError(token, text)
 
-    def note(self, nc: Connection, query: str, text: str, lost: int = 0, expired: int = 0) -> None:
-        """Report skipped messages although nothing failed. It is logged here, and the driver of `query` counts it."""
-        from jsclient.spark.reports import Report, send
-
-        send(nc, query, Report(text, lost, expired))
+    def note(self, text: str) -> None:
+        """Log a warning about skipped messages although nothing failed."""
+        tell(text)
 
     def reading(self, stream: str) -> SparkOptions:
         """The options for reading back a sink."""

@@ -32,7 +32,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 CHECK_AFTER: Final = 10.0  # seconds of idleness after which a connection is pinged before it is leased again
 CLOSE_AFTER: Final = 600.0  # seconds of idleness after which it is closed: longer than most trigger intervals
-CLOSER_STAYS: Final = 30.0  # seconds for which the thread that closes waits for work
+CLOSE_EVERY: Final = 1.0  # seconds between two looks of the thread that closes
 PING_TIMEOUT: Final = 2.0
 FIRST_PATIENCE: Final = 5.0  # seconds to try a server that was never reached; later `reconnectTimeout`
 RECONNECT_TIMEOUT: Final = 60.0  # the default of that option
@@ -61,8 +61,6 @@ class Pool:
         self._pid = os.getpid()
         self._idle: dict[Any, list[_Idle]] = {}
         self._closer: Thread | None = None
-        self._work = waiting.Gate()
-        self._dismissed = False  # the closer need not stay
         self.reached: set[Any] = set()  # keys with which this process was connected before
 
     def take(self, key: Any, connect: Callable[[], Connection]) -> Connection:
@@ -82,7 +80,6 @@ class Pool:
         with self._lock:
             self._forget_parents()
             self._idle.setdefault(key, []).append(_Idle(connection, time.monotonic()))
-            self._dismissed = False
             closer = self._closer
             missing = closer is None or (closer.ident is not None and not closer.is_alive())
             if missing:
@@ -98,7 +95,6 @@ class Pool:
                 # The system has no more threads. The task has done its work, so it must not fail because of that.
                 log.info("nothing can close idle connections later, so they are closed now: %s", error)
                 self.close()
-        self._work.set()
 
     def close(self) -> None:
         """Close all idle connections now, for tests and for long-lived drivers."""
@@ -106,8 +102,6 @@ class Pool:
             self._forget_parents()
             idle = [item for items in self._idle.values() for item in items]
             self._idle.clear()
-            self._dismissed = True
-        self._work.set()
         for item in idle:
             _close(item.connection)
 
@@ -120,7 +114,6 @@ class Pool:
             self._pid = os.getpid()
             self._idle = {}
             self._closer = None
-            self._work = waiting.Gate()
 
     @staticmethod
     def _usable(item: _Idle) -> bool:
@@ -136,20 +129,18 @@ class Pool:
         return True
 
     def _close_idle(self) -> None:
+        """Runs on the thread that closes, for as long as there are idle connections."""
         while True:
             with self._lock:
                 old = self._old()
                 left = bool(self._idle)
+                if not left:
+                    self._closer = None
             for item in old:
                 _close(item.connection)
-            if left:
-                time.sleep(1.0)
-            elif self._dismissed or not self._work.wait(CLOSER_STAYS):
-                with self._lock:
-                    if not self._idle:
-                        self._closer = None
-                        return
-            self._work.clear()
+            if not left:
+                return
+            time.sleep(CLOSE_EVERY)
 
     def _old(self) -> list[_Idle]:
         """Connections to close. One without a link is never leased again (`_usable`) but would keep reconnecting."""
@@ -277,5 +268,5 @@ def lease(options: Options) -> Iterator[Connection]:
 
 
 def close_idle() -> None:
-    """Close the idle connections of this process now, and end the thread that would have closed them later."""
+    """Close the idle connections of this process now. The thread that would have closed them later ends soon."""
     _pool.close()

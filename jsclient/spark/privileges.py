@@ -48,9 +48,6 @@ def needs(options: Mapping[str, str], way: str, format: str) -> tuple[SparkOptio
             "JETSTREAM_BAD_OPTION", f"{format!r} is no format; there are jetstream, jetstream-kv and jetstream-objects"
         )
     subscribe = [f"{_inbox(checked)}.>"]
-    if letter == known.READ_STREAM and not checked.fail_on_data_loss:
-        publish.append("_spark.>")
-        subscribe.append("_spark.>")
     return checked, {"publish": publish, "subscribe": subscribe}
 
 

@@ -32,7 +32,6 @@ from jsclient.spark.idling import Idling
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.reader import checked_columns, empty_plan, limits_of, plan, read_batches
-from jsclient.spark.reports import Ear
 from jsclient.spark.schema import needs_payloads
 from jsclient.spark.telling import tell
 from jsclient.spark.workqueue import claim
@@ -56,11 +55,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self.shape: str = shape_of(options.subjects, options.partition_by)
         self.selection: Selection = Selection(options)
         self._followers: dict[str, Follower] = {}
-        self._losses: Counter[str] = Counter()  # reported by tasks, and of streams that are gone
+        self._losses: Counter[str] = Counter()  # of streams that are gone
         self._initial: dict[str, Any] | None = None
         self._available_now = False
         self._planned: Offset | None = None
-        self._ear = Ear(options)
         self._idling: Idling = Idling()
 
     def follower(self, name: str) -> Follower:
@@ -218,8 +216,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         planned = self._planned
         if planned is None:
             return None
-        for report in self._ear.take():
-            self._losses.update(lost=report.lost, expired=report.expired)
         newest, behind, rate = {}, {}, {}
         for name, part in planned.streams.items():
             state = self.follower(name).state
@@ -295,8 +291,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return []
         planned: list[InputPartition] = []
         with lease(self.options) as nc:
-            if not self.options.fail_on_data_loss:
-                self._ear.listen(last.id)
             infos = Selection(attrs.evolve(self.options, stream=",".join(names))).look(nc)
             for name in names:
                 planned += self._partitions_of(nc, name, infos[name], last, len(planned))
@@ -318,7 +312,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         whole = follower.range_of(access, state, part)
         if whole is None:
             return empty_plan(name, part.parts, number)
-        whole = attrs.evolve(whole, query="" if options.fail_on_data_loss else last.id)
         label = f"{self.label}_{part.next}"
         return plan(access, state, whole, part.parts, label, part.by_subject, number, part.cuts, self.payloads)
 
@@ -348,4 +341,3 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def stop(self) -> None:
         """Never called by Spark 4.3: the process is killed."""
         self._idling.end()
-        self._ear.close()

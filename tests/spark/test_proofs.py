@@ -185,13 +185,8 @@ def test_accepted_losses_are_shown_and_counted(
     js.api.request(f"STREAM.PURGE.{stream_name}", {"seq": 651})
     assert rows_of(query, planned) == list(range(650, 1000))
     assert "50 of the range [601, 701)" in caplog.text
-    progress = {"sources": [{"latestOffset": None}]}
-
-    def counted() -> int:
-        progress["sources"][0]["latestOffset"] = query.reportLatestOffset()
-        return losses(progress)["lost"]
-
-    wait_until(lambda: counted() == 550, 10, "the report of the task to arrive")
+    progress = {"sources": [{"latestOffset": query.reportLatestOffset()}]}
+    assert losses(progress)["lost"] == 500, "what the driver has found"
     # a replay has the same partitions, whatever was lost in between
     again = query.partitions(end, after)
     assert [p.range.index for p in again] == [0, 1, 2, 3]
