@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -19,9 +18,6 @@ from jsclient.spark import options as known
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_DDL
 from jsclient.spark.versions import STREAMING_READ, require
-
-PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
-"""Spark loads this module if it pushes filters into Python sources; PySpark 4.0 does not have it."""
 
 
 class Given(dict[str, str]):
@@ -53,12 +49,7 @@ class JetStreamDataSource(DataSource):
         """The reader of a batch read. Spark calls it for `spark.read`."""
         from jsclient.spark.reader import JetStreamReader
 
-        options = known.parse(self.options, known.READ)
-        if PUSHDOWN in sys.modules:
-            from jsclient.spark.pushdown import PushdownReader
-
-            return PushdownReader(options, schema)
-        return JetStreamReader(options, schema)
+        return JetStreamReader(known.parse(self.options, known.READ), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a streaming query. Spark calls it for `spark.readStream`."""

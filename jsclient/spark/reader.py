@@ -102,19 +102,12 @@ class JetStreamReader(DataSourceReader):
         self.columns: list[str] = checked_columns(schema, options)
         self.job: str = uuid.uuid4().hex[:8]
         self.payloads: bool = needs_payloads(self.columns, options)
-        # The range that pushed filters leave: streams, sequences [low, high), times, subjects. See pushdown.py.
-        self.wanted: set[str] | None = None
-        self.low: int | None = None
-        self.high: int | None = None
-        self.subjects: tuple[str, ...] = options.subjects
-        self.empty = False
 
     def partitions(self) -> Sequence[InputPartition]:
-        if self.empty:
-            return []
         with lease(self.options) as nc:
             wholes = [self._whole(StreamAccess(nc, self.options.of(name)), info) for name, info in self._streams(nc)]
-            surveys = [self._survey(access, state, whole) for access, state, whole in wholes]
+            worth = self.options.records_per_partition
+            surveys = [survey_of(access, state, whole.start, whole.end, worth) for access, state, whole in wholes]
             loads = [load_of(state, survey) for (_, state, _), survey in zip(wholes, surveys, strict=True)]
             counts = limits_of(self.options).spread(loads)
             by_subject = self.options.partition_by == "subject"
@@ -123,10 +116,6 @@ class JetStreamReader(DataSourceReader):
                 cuts = () if by_subject else survey.cuts(whole.end, parts)
                 planned += plan(access, state, whole, parts, self.job, by_subject, len(planned), cuts, self.payloads)
             return planned
-
-    def _survey(self, access: StreamAccess, state: StreamState, whole: Range) -> Survey:
-        counting = StreamAccess(access.nc, attrs.evolve(self.options.of(access.stream), subjects=whole.filters))
-        return survey_of(counting, state, whole.start, whole.end, self.options.records_per_partition)
 
     def _streams(self, nc: Connection) -> list[tuple[str, StreamInfo]]:
         """The streams to read, with the information of each; all of them must exist."""
@@ -137,34 +126,25 @@ class JetStreamReader(DataSourceReader):
                 raise no_stream(self.options, name)
         if not found:
             raise no_stream(self.options, self.options.stream)
-        wanted = self.wanted
-        return [(name, info) for name, info in found.items() if info and (wanted is None or name in wanted)]
+        return [(name, info) for name, info in found.items() if info]
 
     def _whole(self, access: StreamAccess, info: StreamInfo) -> tuple[StreamAccess, StreamState, Range]:
         """The range to read of one stream."""
         access.check_filters()
         state = access.state(info)
-        start, end = self._bounds(access, state)
-        soft = begins_softly(self.options.of(access.stream))
+        options = self.options.of(access.stream)
+        start = starting(options, access, state, state.first)
+        end = max(start, ending(options, access, state))
+        soft = begins_softly(options)
         if not soft:
             start, warning = check_head(state, start, end, self.options)
             if warning:
                 tell(f"going on, because failOnDataLoss=false: {warning}")
         mark = access.mark(state, start, end)
-        return access, state, Range(0, start, end, self.subjects, None, state.created, mark, soft)
+        return access, state, Range(0, start, end, options.subjects, None, state.created, mark, soft)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)
-
-    def _bounds(self, access: StreamAccess, state: StreamState) -> tuple[int, int]:
-        options = self.options.of(access.stream)
-        start, end = starting(options, access, state, state.first), ending(options, access, state)
-        # Filters narrow the range without a claim about the head: excluded messages are unwanted, which is not a loss.
-        if self.low is not None:
-            start = max(start, self.low)
-        if self.high is not None:
-            end = min(end, self.high)
-        return start, max(start, end)
 
 
 def starting(options: SparkOptions, access: StreamAccess, state: StreamState, otherwise: int) -> int:

@@ -21,7 +21,7 @@ REMOVED: Final = {
     "maxtriggerdelay": _TRIGGER,
     "bytesperpartition": "write 'recordsPerPartition'; a partition has about 128 MiB at most",
     "maxpartitions": "write 'recordsPerPartition', which makes partitions larger and fewer",
-    "filterpushdown": "set spark.sql.python.filterPushdown.enabled in the session",
+    "filterpushdown": "name the range with 'subjects', 'startingOffsets', 'startingTimestamp' and their ends",
     "newstreams": "filter by 'timestamp': a stream that appears later is read from its first message",
     "batchrows": _ARROW,
     "batchbytes": _ARROW,

@@ -86,23 +86,6 @@ def test_a_batch_reads_lists_and_patterns(js: Js, server: NatsServer, two: tuple
             reader_of(server.url, streams).partitions()
 
 
-def test_pushed_filters_on_the_stream(js: Js, server: NatsServer, two: tuple[str, str], stream_name: str) -> None:
-    from pyspark.sql.datasource import EqualTo, GreaterThan, In
-
-    from jsclient.spark.options import READ, parse
-    from jsclient.spark.pushdown import PushdownReader
-
-    def pushed(*filters: Any) -> dict[str, list[int]]:
-        options = parse({"servers": server.url, "stream": f"{stream_name}_*"}, READ)
-        made = PushdownReader(options, schema_of("stream string, value binary"))
-        assert list(made.pushFilters(list(filters))) == []
-        return rows_by_stream(made, list(made.partitions()))
-
-    one, other = two
-    assert pushed(EqualTo(("stream",), other)) == {other: list(range(1000, 1100))}
-    assert pushed(In(("stream",), (one, "none")), GreaterThan(("seq",), 290)) == {one: list(range(290, 300))}
-
-
 # --- streaming -----------------------------------------------------------------------------------------------------
 
 
