@@ -8,49 +8,19 @@ builds each column in one step, without an object per row.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 import pyarrow as pa
 
+from jsclient.arrow.chunks import Chunk
+from jsclient.arrow.documents import DocumentColumns, Message
 from jsclient.arrow.maps import map_array
 from jsclient.jetstream.api.batch_answers import EMPTY_BLOCK
 
 NUMBERED: Final = frozenset({"seq", "timestamp", "timestamp_ns", "revision", "time"})
 """Columns of numbers that are in the reply subject of each message."""
-
-
-class Columns(Protocol):
-    """The part of a chunk that the builder needs; all lists have the same length."""
-
-    subjects: list[bytes]
-    sequences: Sequence[int]
-    timestamps: list[int]  # nanoseconds since 1970
-    headers: list[bytes | None] | None  # raw blocks; None when no message has any
-    payloads: list[bytes]
-
-
-class Message(NamedTuple):
-    """A message that does not fit the schema."""
-
-    stream: str
-    seq: int
-    subject: bytes
-    headers: bytes | None  # the raw block
-    payload: bytes
-    stored: int  # nanoseconds since 1970
-
-
-class Documents(Protocol):
-    """Payloads that are documents; see jsclient.arrow.documents."""
-
-    wants_headers: bool
-
-    def columns(
-        self, payloads: list[bytes], message: Callable[[int], Message]
-    ) -> tuple[dict[str, pa.Array], pa.Array | None]:
-        """The columns inside of the payloads, and a mask of the rows to keep (None: all)."""
 
 
 class BatchBuilder:
@@ -63,7 +33,7 @@ class BatchBuilder:
         schema: pa.Schema,
         rows: int,
         nbytes: int,
-        documents: Documents | None = None,
+        documents: DocumentColumns | None = None,
     ) -> None:
         """`documents` makes the columns that lie inside of the payloads."""
         self._stream = stream
@@ -89,7 +59,7 @@ class BatchBuilder:
     def __len__(self) -> int:
         return len(self._payloads)
 
-    def add(self, chunk: Columns, nbytes: int) -> Iterator[pa.RecordBatch]:
+    def add(self, chunk: Chunk, nbytes: int) -> Iterator[pa.RecordBatch]:
         """Add a chunk with `nbytes` of payloads. Yields the batch that is full now, if any."""
         if self.numbered:
             self._sequences += chunk.sequences
@@ -180,7 +150,7 @@ def _binary(parts: list[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def _strings(parts: list[bytes]) -> pa.Array:
-    """Subjects as strings. NATS does not guarantee UTF-8, so other bytes become replacement characters."""
+    """Subjects and headers as strings. NATS does not guarantee UTF-8, so other bytes become replacement characters."""
     array_ = _binary(parts, pa.string())
     try:
         array_.validate(full=True)
@@ -213,19 +183,11 @@ def _header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
                     names.append(name.strip(b" \t"))
                     values.append(value.strip(b" \t"))
                     end += 1
-            if len(lines) > 1 and len(set(names[start:])) < end - start:
-                return _slow_header_maps(blocks, kind)  # a name with several values
+            if len(lines) > 1 and len(set(names[start:])) < end - start:  # a name with several values
+                return pa.array([None if block is None else header_items(block) for block in blocks], kind)
         offsets.append(start if end > start else None)
     offsets.append(end)
-    keys, texts = _binary(names, pa.string()), _binary(values, pa.string())
-    try:
-        keys.validate(full=True)
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        return _slow_header_maps(blocks, kind)
-    ones = pa.array(array("i", range(end + 1)), pa.int32())
-    items = pa.ListArray.from_arrays(ones, texts, type=kind.item_type)
-    return map_array(pa.array(offsets, pa.int32()), keys, items, kind)
+    return _single_values(pa.array(offsets, pa.int32()), names, values, kind)
 
 
 def _same_names(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array | None:
@@ -248,21 +210,15 @@ def _same_names(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array | Non
             return None
         size = len(name)
         texts[place :: len(names)] = [line[size:].strip(b" \t") for line in column]
-    values = _binary(texts, pa.string())
-    keys = _binary([name[:-1].strip(b" \t") for name in names] * count, pa.string())
-    try:
-        keys.validate(full=True)
-        values.validate(full=True)
-    except pa.ArrowInvalid:
-        return None
-    ones = pa.array(array("i", range(len(texts) + 1)), pa.int32())
-    items = pa.ListArray.from_arrays(ones, values, type=kind.item_type)
     ends = pa.array(array("i", range(0, len(texts) + 1, len(names))), pa.int32())
-    return map_array(ends, keys, items, kind)
+    return _single_values(ends, [name[:-1].strip(b" \t") for name in names] * count, texts, kind)
 
 
-def _slow_header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
-    return pa.array([None if block is None else header_items(block) for block in blocks], kind)
+def _single_values(offsets: pa.Array, names: list[bytes], values: list[bytes], kind: pa.DataType) -> pa.Array:
+    """Maps with a list of one value for each name."""
+    ones = pa.array(array("i", range(len(values) + 1)), pa.int32())
+    items = pa.ListArray.from_arrays(ones, _strings(values), type=kind.item_type)
+    return map_array(offsets, _strings(names), items, kind)
 
 
 def header_items(block: bytes) -> list[tuple[str, list[str]]] | None:
@@ -276,4 +232,4 @@ def header_items(block: bytes) -> list[tuple[str, list[str]]] | None:
     return list(grouped.items()) or None
 
 
-__all__ = ["BatchBuilder", "Columns", "Documents", "Message", "header_items"]
+__all__ = ["BatchBuilder", "header_items"]

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from jsclient.arrow.columns import Message
 from jsclient.arrow.formats import CORRUPT, DocumentDecoder
+
+
+class Message(NamedTuple):
+    """A message that does not fit the schema."""
+
+    stream: str
+    seq: int
+    subject: bytes
+    headers: bytes | None  # the raw block
+    payload: bytes
+    stored: int  # nanoseconds since 1970
+
 
 Bad = tuple[Message, str]
 
@@ -40,7 +52,7 @@ class DocumentColumns:
     def columns(
         self, payloads: list[bytes], message: Callable[[int], Message]
     ) -> tuple[dict[str, pa.Array], pa.Array | None]:
-        """See `Documents`."""
+        """The columns inside of the payloads, and a mask of the rows to keep (None: all)."""
         if self._decoder is None:
             return {}, None
         decoded = self._decoder.decode(payloads)

@@ -8,18 +8,16 @@ last message that was returned.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jsclient import errors
 from jsclient.arrow.access import PULL_BYTES, PULL_MESSAGES, StreamAccess, from_sequence
+from jsclient.arrow.attempts import Interrupted, RangeReader
 from jsclient.arrow.chunks import Chunk, Matching, chunk_of, split_statuses
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.connection import Connection, engine_of
-from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.credit import Credit
 from jsclient.jetstream.consuming.pull_inboxes import PullInbox
 from jsclient.jetstream.consuming.pull_options import PullTerms
@@ -27,17 +25,9 @@ from jsclient.jetstream.consuming.pump import Notice, Pump
 from jsclient.jetstream.consuming.sources import PullSource
 from jsclient.message import Msg
 
-log: logging.Logger = logging.getLogger("jsclient.arrow")
-
 PREFETCH: Final = 2  # pulls under way at a time
 INACTIVE: Final = 60.0  # seconds after which the consumer of a killed task vanishes
 TERMS: Final = PullTerms(expires=30.0, heartbeat=5.0)
-PAUSE: Final = 0.05  # seconds before the first new consumer; grows with each one without messages
-RESTARTS: Final = 50  # new consumers without one message of progress in between, before the task gives up
-
-
-class Interrupted(Exception):
-    """This consumer cannot continue; a new one continues after the last message."""
 
 
 class RangeSource(PullSource):
@@ -108,69 +98,33 @@ class RangeCredit(Credit):
         self.works()
 
 
-class RangeConsumer:
-    """Reads one range. Iterate `chunks()` once, and close that generator if you need no more."""
+class RangeConsumer(RangeReader):
+    """Reads a range through a consumer."""
 
     def __init__(self, access: StreamAccess, part: Range, label: str, gaps: Gaps) -> None:
-        self._access = access
-        self._nc = access.nc
-        self._engine = engine_of(self._nc)
-        self._options = access.options
-        self._part = part
+        super().__init__(access, part, gaps)
+        self._engine = engine_of(access.nc)
         self._label = label
-        self._gaps = gaps
         self._filters = part.filters
-        self._local: Matching | None = None  # filters that the server rejects, matched by the client
-        self.next: int = part.start  # the first sequence that was not returned yet
         self._name = ""
         self._delivery = 1
         mark = part.end if part.mark is None else part.mark[0]
         self._exact_from = 0 if part.numbered else min(mark, part.end)  # the time at the mark is compared
-        self._counted = False  # set after the first consumer has given the number of messages in the range
 
-    def chunks(self) -> Iterator[Chunk]:
-        restarts = 0
-        deadline = Deadline(self._options.reconnect_timeout)
-        while self.next < self._part.end:
-            before = self.next
-            self._check_time()
-            try:
-                yield from self._one_consumer()
-                return
-            except (Interrupted, errors.ConnectionLost, errors.RequestTimeout, errors.NoResponders) as error:
-                log.info("stream %r at %d: %s; making a new consumer", self._access.stream, self.next, error)
-                if self.next > before:
-                    restarts, deadline = 0, Deadline(self._options.reconnect_timeout)
-                restarts += 1
-                if restarts > RESTARTS or deadline.expired():
-                    raise self._access.failed(f"reading [{self.next}, {self._part.end})", error) from error
-                self._wait_for_link(deadline, restarts)
-            except errors.ConsumerFilterError:
-                if self._local is not None:
-                    raise
-                # Before 2.10 a filter must lie within the subjects of the stream: servers reject `a.>` for `a.*`.
-                self._filters, self._local, self._counted = (), Matching(self._filters), False
-
-    def _check_time(self) -> None:
-        if self._access.deadline.expired():
-            raise self._access.timed_out(f"reading [{self._part.start}, {self._part.end}), at {self.next},")
-
-    def _wait_for_link(self, deadline: Deadline, restarts: int) -> None:
-        """Wait until the connection is back. The pause also keeps refused pulls from being repeated in a tight loop."""
-        time.sleep(deadline.at_most(PAUSE * min(restarts, 20)))
-        while not self._nc.is_connected and not deadline.expired():
-            self._engine.check_usable()
-            time.sleep(deadline.at_most(0.05))
-
-    # --- one consumer -----------------------------------------------------------------------------------
-
-    def _one_consumer(self) -> Iterator[Chunk]:
+    def _attempt(self) -> Iterator[Chunk]:
         access = self._access
         self._name = access.new_name(self._label)
         more = from_sequence(self.next, self._filters)
         if self._part.headers_only:
             more["headers_only"] = True
-        info = access.create_consumer(self._name, more, INACTIVE)
+        try:
+            info = access.create_consumer(self._name, more, INACTIVE)
+        except errors.ConsumerFilterError:
+            if self._local is not None:
+                raise
+            # Before 2.10 a filter must lie within the subjects of the stream: servers reject `a.>` for `a.*`.
+            self._filters, self._local = (), Matching(self._filters)
+            return
         if info.num_pending == 0:
             access.delete_consumer(self._name)
             self._nothing_left()
@@ -179,7 +133,7 @@ class RangeConsumer:
         expected = None if behind is None else max(0, info.num_pending - behind) + 1
         credit = RangeCredit(PULL_MESSAGES, PREFETCH, PULL_BYTES, expected)
         subject = access.api.subject(f"CONSUMER.MSG.NEXT.{access.stream}.{self._name}")
-        pump = Pump(RangeSource(self._nc, subject, self._name), TERMS, credit)
+        pump = Pump(RangeSource(access.nc, subject, self._name), TERMS, credit)
         self._delivery = 1
         try:
             yield from self._deliveries(pump)
@@ -217,10 +171,10 @@ class RangeConsumer:
                     chunk = self._inside(chunk)
                 if len(chunk):
                     self._gaps.read(self.next, chunk.sequences)
-                    self.next = chunk.sequences[-1] + 1
-                    yield from self._matching(chunk)
+                    self.next = self._reached = chunk.sequences[-1] + 1
+                    yield chunk
                 if last >= self._part.end - 1:
-                    self._gaps.finish(self.next)
+                    self.next = self._part.end
                     return
                 if chunk.pending == 0:
                     self._nothing_left()
@@ -260,20 +214,6 @@ class RangeConsumer:
             raise event  # no permission to pull
         self._engine.check_usable()
         raise Interrupted(f"the link was {event.value}")
-
-    def _nothing_left(self) -> None:
-        """No more messages here: the tail of the range was deleted or does not match, or the consumer's replica lags
-        behind."""
-        ahead = self._gaps.ahead(self.next)
-        if ahead is not None:
-            raise Interrupted(f"the replica of consumer {self._name} lags behind the leader, which has {ahead}")
-        self._gaps.finish(self.next)
-
-    def _matching(self, chunk: Chunk) -> Iterator[Chunk]:
-        if self._local is not None:
-            chunk = self._local.of(chunk)
-        if len(chunk):
-            yield chunk
 
     def _account(self, chunk: Chunk, credit: RangeCredit) -> int:
         """Check that no delivery is missing; returns the last stream sequence that was delivered."""

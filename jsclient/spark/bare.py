@@ -8,7 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from jsclient.arrow.columns import BatchBuilder, Columns
+from jsclient.arrow.chunks import Chunk
+from jsclient.arrow.columns import BatchBuilder
 
 SIZE: Final = b"Nats-Msg-Size:"
 BEGINS: Final = b"NATS/1.0\r\n"
@@ -32,7 +33,7 @@ class BareBuilder(BatchBuilder):
         finally:
             self._headers = whole
 
-    def add(self, chunk: Columns, nbytes: int) -> Iterator[pa.RecordBatch]:
+    def add(self, chunk: Chunk, nbytes: int) -> Iterator[pa.RecordBatch]:
         more = 0 if chunk.headers is None or not self._wants_headers else sum(map(len, filter(None, chunk.headers)))
         return super().add(chunk, nbytes + more)
 

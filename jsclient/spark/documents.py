@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
-from jsclient.arrow.columns import Message
-from jsclient.arrow.documents import Bad, DocumentColumns
+from jsclient.arrow.documents import Bad, DocumentColumns, Message
 from jsclient.arrow.formats import CORRUPT, Unsupported
 from jsclient.exactly.sending import context
 from jsclient.jetstream.dead_letters import REASON, SEQUENCE, STREAM, SUBJECT, domain_of, one_line, origin_id, store

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 pytest.importorskip("pyspark")
 
+from jsclient.arrow.chunks import Chunk
 from jsclient.exactly.rows import COLUMNS
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import WRITE, SparkOptions, parse
@@ -18,14 +17,17 @@ def test_the_sink_has_the_columns_that_rows_are_made_of() -> None:
     assert SINK_COLUMNS.keys() == COLUMNS
 
 
-def chunk(first: int, payloads: list[bytes], headers: list[bytes | None] | None = None) -> SimpleNamespace:
+def chunk(first: int, payloads: list[bytes], headers: list[bytes | None] | None = None) -> Chunk:
     n = len(payloads)
-    return SimpleNamespace(
-        subjects=[b"a.%d" % i for i in range(n)],
-        sequences=list(range(first, first + n)),
-        timestamps=[1_700_000_000_123_456_789 + i for i in range(n)],
-        headers=headers,
-        payloads=payloads,
+    return Chunk(
+        [b"a.%d" % i for i in range(n)],
+        list(range(first, first + n)),
+        [1_700_000_000_123_456_789 + i for i in range(n)],
+        payloads,
+        headers,
+        first_delivery=1,
+        last_delivery=n,
+        pending=0,
     )
 
 
