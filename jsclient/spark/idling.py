@@ -7,19 +7,20 @@ second if a pull is not possible.
 
 from __future__ import annotations
 
-import json
+import itertools
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
-from jsclient.arrow.access import from_sequence
 from jsclient.arrow.settings import Refused
-from jsclient.durations import to_ns
+from jsclient.jetstream import JetStream
 
 if TYPE_CHECKING:
     from jsclient.arrow.access import StreamAccess
     from jsclient.arrow.ranges import StreamState
+    from jsclient.jetstream.consuming.messages import Messages
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
@@ -29,46 +30,37 @@ LOOK: Final = 1.0  # seconds between two looks with an open pull in each stream
 
 PATIENT: Final = 1.0  # seconds without news after which pulls are worth their consumers
 MOST: Final = 16  # streams with an open pull
-EXPIRES: Final = 20.0
 INACTIVE: Final = 30.0
-LATE: Final = 5.0
 
 
-class Watch:
-    """An open pull on one stream. The connection may close, and the consumer may vanish: both count as news."""
+def watch(access: StreamAccess, state: StreamState) -> Messages:
+    """An open pull on one stream, for messages behind its end."""
+    options = access.options
+    if state.retention != "limits" or options.read_method == "direct":
+        raise errors.ConfigError(f"stream {state.name!r} is not read by consumers")
+    stream = JetStream(access.nc, domain=options.domain, api_prefix=options.api_prefix).stream(
+        access.stream, fetch_info=False
+    )
+    reader = stream.ordered_consumer(
+        filter_subjects=options.subjects,
+        deliver_policy="by_start_sequence",
+        opt_start_seq=state.end,
+        headers_only=True,
+        inactive_threshold=INACTIVE,
+        name_prefix=access.new_name("watch"),
+    )
+    return reader.messages(max_messages=1)
 
-    def __init__(self, access: StreamAccess, seq: int) -> None:
-        self._access, self._name = access, access.new_name("watch")
-        more = {**from_sequence(seq, access.options.subjects), "headers_only": True}
-        access.create_consumer(self._name, more, INACTIVE)
-        self._subscription = access.nc.subscribe(access.nc.new_inbox())
-        self._pull()
 
-    def _pull(self) -> None:
-        subject = self._access.api.subject(f"CONSUMER.MSG.NEXT.{self._access.stream}.{self._name}")
-        body = json.dumps({"batch": 1, "expires": to_ns(EXPIRES)}).encode()
-        self._access.nc.publish(subject, body, reply=self._subscription.subject)
-        self._pulled_at = time.monotonic()
-
-    def news(self) -> bool:
-        """True if it is worth a look."""
-        try:
-            message = self._subscription.next(timeout=0)
-        except errors.TimedOut:
-            return time.monotonic() - self._pulled_at > EXPIRES + LATE
-        except errors.JsClientError:
-            return True
-        if message.status is None or message.status.code not in (404, 408):
-            return True
-        self._pull()
+def has_news(messages: Messages) -> bool:
+    """True if a look is worthwhile. A connection that has closed counts as news."""
+    try:
+        messages.next(timeout=0)
+    except errors.TimedOut:
         return False
-
-    def close(self) -> None:
-        try:
-            self._subscription.unsubscribe()
-            self._access.delete_consumer(self._name)
-        except errors.JsClientError as error:
-            log.debug("the consumer %s is left to the server: %s", self._name, error)
+    except errors.JsClientError:
+        pass
+    return True
 
 
 class Idling:
@@ -77,7 +69,7 @@ class Idling:
     def __init__(self) -> None:
         self._start: dict[str, Any] | None = None
         self._since = self._looked_at = self._retry_at = 0.0
-        self._watches: list[Watch] = []
+        self._watches: list[Messages] = []
         self.streams: list[tuple[StreamAccess, StreamState]] = []  # of the last look
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,7 +85,7 @@ class Idling:
             return False
         if now - self._looked_at < PAUSE:
             return True
-        if any(watch.news() for watch in self._watches):
+        if any(map(has_news, self._watches)):
             self._close()
             return False
         return bool(self._watches) and now - self._looked_at < LOOK
@@ -110,18 +102,11 @@ class Idling:
 
     def _open(self, now: float) -> None:
         try:
-            for access, state in self.streams:
-                self._watches.append(self._watch(access, state))
+            self._watches += itertools.starmap(watch, self.streams)
         except (errors.JsClientError, Refused) as error:
             log.info("looking for news %g times per second, because a pull is not possible: %s", 1 / PAUSE, error)
             self._retry_at = now + INACTIVE
             self._close()
-
-    @staticmethod
-    def _watch(access: StreamAccess, state: StreamState) -> Watch:
-        if state.retention != "limits" or access.options.read_method == "direct":
-            raise errors.ConfigError(f"stream {state.name!r} is not read by consumers")
-        return Watch(access, state.end)
 
     def end(self) -> None:
         self._start = None
@@ -129,5 +114,6 @@ class Idling:
 
     def _close(self) -> None:
         watches, self._watches = self._watches, []
-        for watch in watches:
-            watch.close()
+        for each in watches:
+            with suppress(errors.JsClientError):  # the consumer is left to the server
+                each.close()
