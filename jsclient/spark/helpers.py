@@ -154,8 +154,7 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
         access = StreamAccess(nc, checked)
         access.check_filters()
         state = access.state()
-        consumed = state.retention in ("workqueue", "interest")
-        method = choose_method(checked, end - start, access.direct_works(state), consumed)
+        method = choose_method(access, state, end - start)
         part = Range(0, start, max(start, min(end, state.end)), checked.subjects, created=state.created)
         for chunk in read_chunks(nc, checked, part, method, "range"):
             for subject, seq, ns, block, value in iterate_rows(chunk):

@@ -211,11 +211,10 @@ def plan(
     options = access.options
     if whole.span <= 0:
         return []
-    consumed = state.retention in ("workqueue", "interest")
     subjects_apart = subjects_apart and parts > 1
     # By subject each task has the complete span, and direct gets return every message in it.
     span = whole.span if subjects_apart else -(-whole.span // parts)
-    method = choose_method(options, span, access.direct_works(state), consumed)
+    method = choose_method(access, state, span)
     if not payloads and method != "direct":
         # Only a consumer can leave them out. It costs more than a few small messages.
         whole = attrs.evolve(whole, headers_only=method == "consumer" or span * state.mean_size() > SMALL_BYTES)
