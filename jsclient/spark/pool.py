@@ -57,8 +57,7 @@ class Pool:
     """All idle connections of this process; thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = waiting.new_lock()  # free in a forked worker, whichever thread held it
-        self._pid = os.getpid()
+        self._lock = waiting.new_lock()
         self._idle: dict[Any, list[_Idle]] = {}
         self._closer: Thread | None = None
         self.reached: set[Any] = set()  # keys with which this process was connected before
@@ -67,7 +66,6 @@ class Pool:
         """An idle connection that still answers, or a new one."""
         while True:
             with self._lock:
-                self._forget_parents()
                 idle = self._idle.get(key)
                 found = idle.pop() if idle else None
             if found is None:
@@ -78,7 +76,6 @@ class Pool:
 
     def give_back(self, key: Any, connection: Connection) -> None:
         with self._lock:
-            self._forget_parents()
             self._idle.setdefault(key, []).append(_Idle(connection, time.monotonic()))
             closer = self._closer
             missing = closer is None or (closer.ident is not None and not closer.is_alive())
@@ -99,7 +96,6 @@ class Pool:
     def close(self) -> None:
         """Close all idle connections now, for tests and for long-lived drivers."""
         with self._lock:
-            self._forget_parents()
             idle = [item for items in self._idle.values() for item in items]
             self._idle.clear()
         for item in idle:
@@ -107,13 +103,6 @@ class Pool:
 
     def __len__(self) -> int:
         return sum(map(len, self._idle.values()))
-
-    def _forget_parents(self) -> None:
-        """After a fork: the connections belong to the parent; its session must not be touched."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._idle = {}
-            self._closer = None
 
     @staticmethod
     def _usable(item: _Idle) -> bool:
@@ -159,7 +148,7 @@ _pool = Pool()
 
 
 def _after_fork() -> None:
-    # Another thread of the parent may have held the lock at the moment of the fork.
+    # The connections belong to the parent, and another thread of it may have held the lock.
     global _pool
     _pool = Pool()
 
