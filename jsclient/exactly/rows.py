@@ -81,13 +81,7 @@ class RowMaker:
             inside = [name for name in columns if name not in COLUMNS]
             return formats.encode_columns(self._format, inside, [columns[name] for name in inside])
         except (TypeError, ValueError, OverflowError) as error:
-            raise self._no_document(error) from None
-
-    def _no_document(self, error: Exception) -> Refused:
-        return self._options.refuse(
-            "JETSTREAM_SCHEMA_MISMATCH",
-            f"a row cannot be written as valueFormat={self._format}: {error}; correct such rows",
-        )
+            raise no_document(self._options, error) from None
 
     def _filled(self, values: list[bytes | None]) -> list[bytes]:
         if None in values:
@@ -125,36 +119,7 @@ class RowMaker:
     def uses_column(self, there: bool) -> bool:
         return there and self._options.delivery_semantics != "at-least-once"
 
-    # --- single rows ------------------------------------------------------------------------------------
-
-    def of_fields(self, fields: Mapping[str, Any]) -> Row:
-        """The same for one row as a dict."""
-        subject = self._subject or _bytes(fields.get("subject"))
-        if not subject:
-            raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no subject; fill the column")
-        value = self._document(fields) if self._format != "binary" else _bytes(fields.get("value"))
-        if value is None:
-            raise self._null_value()
-        lines = self._block({name: fields[name] for name in ("headers", *FENCES) if name in fields})
-        msg_id = _bytes(fields.get("msg_id"))
-        if msg_id is not None and self.uses_column(True):
-            return subject, lines, value, self._id(msg_id)
-        return subject, lines, value, None if self._content is None else self._content.next(subject, lines, value)
-
     # --- headers ----------------------------------------------------------------------------------------
-
-    def _document(self, fields: Mapping[str, Any]) -> bytes | None:
-        """The same for a dict: its value, or all fields without another meaning for the sink."""
-        from jsclient.arrow import formats
-
-        if "value" in fields:
-            whole = fields["value"]
-        else:
-            whole = {name: value for name, value in fields.items() if name not in COLUMNS}
-        try:
-            return None if whole is None else formats.encoder(self._format)(formats.without_nulls(whole))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self._no_document(error) from None
 
     def _block(self, given: Mapping[str, Any]) -> bytes:
         """The header lines of one row; checked, because a line break in a value would forge headers."""
@@ -163,7 +128,7 @@ class RowMaker:
             if value is None:
                 continue
             if name == "headers":
-                items += self._pairs(value)
+                items += pairs_of(value)
             else:
                 items.append((FENCES[name], str(value)))
         if not items:
@@ -180,18 +145,6 @@ class RowMaker:
             block = self._blocks[key] = encoded[len(b"NATS/1.0\r\n") : -2]
         return block
 
-    def _pairs(self, value: Any) -> list[tuple[str, str]]:
-        """A map column as pairs, without headers for servers, so copies need no filter.
-
-        Arrow gives a list of tuples, others a dict; values are strings or lists of them.
-        """
-        pairs: list[tuple[str, str]] = []
-        for name, texts in value.items() if isinstance(value, Mapping) else value:
-            if name.lower().startswith(RESERVED):
-                continue
-            pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
-        return pairs
-
     # --- refusals ---------------------------------------------------------------------------------------
 
     def _id(self, raw: bytes) -> bytes:
@@ -205,10 +158,24 @@ class RowMaker:
         return self._options.refuse("JETSTREAM_NULL_VALUE", text)
 
 
-def _bytes(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else bytes(value)
+def pairs_of(headers: Any) -> list[tuple[str, str]]:
+    """A map column of a row as pairs, without headers for servers, so copies need no filter.
+
+    Arrow gives a list of tuples, others a dict; values are strings or lists of them.
+    """
+    pairs: list[tuple[str, str]] = []
+    for name, texts in headers.items() if isinstance(headers, Mapping) else headers:
+        if name.lower().startswith(RESERVED):
+            continue
+        pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
+    return pairs
+
+
+def no_document(options: WriteSettings, error: Exception) -> Refused:
+    return options.refuse(
+        "JETSTREAM_SCHEMA_MISMATCH",
+        f"a row cannot be written as valueFormat={options.value_format}: {error}; correct such rows",
+    )
 
 
 def _binary(column: pa.Array) -> pa.Array:

@@ -1,57 +1,78 @@
-"""Rows and dicts of Spark as rows of a publisher, or as record batches."""
+"""Single rows and dicts as record batches, for code that has no Arrow data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.exactly.row_publisher import Row
-from jsclient.exactly.rows import FENCES, RowMaker
+from jsclient.exactly.rows import COLUMNS, FENCES, no_document, pairs_of
 from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
-    from jsclient.spark.options import SparkOptions
-
-ROWS_AT_ONCE: Final = 1_000  # rows of a record batch that is made of single rows
-
-
-def record_batches(rows: Iterator[Any], options: SparkOptions) -> Iterator[Any]:
-    """Rows and dicts as record batches of one schema, which a replay can keep on disk."""
     import pyarrow as pa
 
-    made = _one_by_one(rows, RowMaker(options, None), options.value_format != "binary")
+    from jsclient.spark.options import SparkOptions
+
+ROWS_AT_ONCE: Final = 1_000
+
+
+def record_batches(rows: Iterable[Any], options: SparkOptions) -> Iterator[pa.RecordBatch]:
+    """Rows and dicts as record batches of one schema, which a replay can keep on disk. Documents are encoded."""
+    import pyarrow as pa
+
+    kinds = {
+        "subject": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.map_(pa.string(), pa.string()),
+        **dict.fromkeys(FENCES, pa.string()),
+    }
+    made = map(_fields_of(options), rows)
+    first = True
     while some := list(islice(made, ROWS_AT_ONCE)):
-        subjects, lines, values, ids = zip(*some, strict=True)
-        columns = {"subject": pa.array(subjects, pa.binary()), "value": pa.array(values, pa.binary())}
-        pairs = [_pairs(block) for block in lines] if any(lines) else []
-        plain = [_plain(row) or None for row in pairs] or [None] * len(some)
-        columns["headers"] = pa.array(plain, pa.map_(pa.string(), pa.string()))
-        for column, header in FENCES.items():
-            texts = [dict(row).get(header) for row in pairs] or [None] * len(some)
-            columns[column] = pa.array(texts, pa.string())
-        if any(ids):
-            columns["msg_id"] = pa.array(ids, pa.binary())
+        if "msg_id" not in kinds and any(fields.get("msg_id") is not None for fields in some):
+            if not first:
+                raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
+            kinds["msg_id"] = pa.binary()
+        first = False
+        try:
+            columns = {name: pa.array([fields.get(name) for fields in some], kind) for name, kind in kinds.items()}
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"a row cannot be written: {error}") from None
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _pairs(lines: bytes) -> list[tuple[str, str]]:
-    """The header lines made from the columns of a row."""
-    split = [line.partition(": ") for line in lines.decode().split("\r\n") if line]
-    return [(name, text) for name, _, text in split]
+def _fields_of(options: SparkOptions) -> Callable[[Any], dict[str, Any]]:
+    """A function that makes the columns of the sink from one row."""
+    documents = options.value_format != "binary"
 
-
-def _plain(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [pair for pair in pairs if pair[0] not in FENCES.values()]
-
-
-def _one_by_one(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Row]:
-    for row in rows:
+    def fields_of(row: Any) -> dict[str, Any]:
         fields = row.asDict(recursive=documents) if hasattr(row, "asDict") else row
         if not isinstance(fields, Mapping):
             raise JetStreamSparkError(
                 "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}; convert them"
             )
-        if documents and hasattr(fields.get("value"), "asDict"):  # a Row in a dict
-            fields = {**fields, "value": fields["value"].asDict(recursive=True)}
-        yield maker.of_fields(fields)
+        made = {name: fields[name] for name in COLUMNS if name in fields}
+        if documents:
+            made["value"] = _document(options, fields)
+        if made.get("headers") is not None:
+            made["headers"] = pairs_of(made["headers"])
+        for name in FENCES:
+            if made.get(name) is not None:
+                made[name] = str(made[name])
+        return made
+
+    return fields_of
+
+
+def _document(options: SparkOptions, fields: Mapping[str, Any]) -> bytes | None:
+    """The column value, or all fields without another meaning for the sink."""
+    from jsclient.arrow import formats
+
+    whole = fields["value"] if "value" in fields else {n: value for n, value in fields.items() if n not in COLUMNS}
+    if hasattr(whole, "asDict"):  # a Row in a dict
+        whole = whole.asDict(recursive=True)
+    try:
+        return None if whole is None else formats.encoder(options.value_format)(formats.without_nulls(whole))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise no_document(options, error) from None
