@@ -24,6 +24,9 @@ CONNECTING: Final = {
 }
 """Options of `jetstream` that every format has."""
 
+KV_ROOT: Final = "KV_"
+"""The prefix of the name of a key-value bucket's stream."""
+
 
 @attrs.frozen(kw_only=True)
 class BucketOptions:
@@ -75,6 +78,11 @@ def parse(given: Mapping[str, str], way: str, root: str, own: set[str], streams:
         history=_word(mine, "mode", "latest", "history"),
         skip_conflicts=_word(mine, "onconflict", "fail", "skip"),
     )
+
+
+def sink_options(given: Mapping[str, str], way: str) -> BucketOptions:
+    """The options of the sink of a key-value bucket."""
+    return parse(given, way, KV_ROOT, {"onconflict"}, {"deliverysemantics", "journal"})
 
 
 def _word(given: Mapping[str, str], name: str, first: str, second: str) -> bool:

@@ -1,34 +1,21 @@
-"""The two parts of writing a batch, for the sinks and for `batch_writer`: a task, and the driver with its record."""
+"""The driver's part of writing a batch: the journal, the notes of the tasks, and the record of the batch."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from jsclient.exactly.conclusion import conclude, purge_receipts
 from jsclient.exactly.journal import Job
-from jsclient.exactly.partition import write_partition
 from jsclient.exactly.row_publisher import Totals
 from jsclient.exactly.task import Outcome
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.telling import tell
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 log: logging.Logger = logging.getLogger("jsclient.spark.audit")
-
-
-def write_task(
-    options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Job, streaming: bool
-) -> tuple[Job, Outcome]:
-    """Publish the record batches of one task; returns the result for the driver."""
-    where = job.where if streaming else f"partition {job.partition}"
-    with lease(options) as nc:
-        return job, write_partition(nc, options, job, batches, options.keeps_journal(streaming), where)
 
 
 def conclude_batch(options: SparkOptions, done: list[tuple[Job, Outcome]], streaming: bool) -> None:

@@ -60,17 +60,19 @@ class JetStreamDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch write. Spark calls it for `df.write`."""
-        from jsclient.spark.writer import JetStreamWriter
+        from jsclient.spark.sinks import StreamSink
+        from jsclient.spark.writer import SinkWriter
 
         refuse_overwrite(overwrite, 'write.mode("overwrite")')
-        return JetStreamWriter(known.parse(self.options, known.WRITE), schema)
+        return SinkWriter(StreamSink(known.parse(self.options, known.WRITE)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The writer of a streaming query. Spark calls it for `df.writeStream`."""
-        from jsclient.spark.writer import JetStreamStreamWriter
+        from jsclient.spark.sinks import StreamSink
+        from jsclient.spark.writer import SinkStreamWriter
 
         refuse_overwrite(overwrite, 'outputMode("complete")')
-        return JetStreamStreamWriter(known.parse(self.options, known.WRITE_STREAM), schema)
+        return SinkStreamWriter(StreamSink(known.parse(self.options, known.WRITE_STREAM)), schema)
 
 
 def require_streaming_read() -> None:

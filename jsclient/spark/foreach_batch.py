@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jsclient.exactly.journal import Job
-from jsclient.spark import kv_task
 from jsclient.spark import options as known
-from jsclient.spark.buckets import BucketOptions
-from jsclient.spark.committing import conclude_batch, write_task
+from jsclient.spark.buckets import sink_options
 from jsclient.spark.context import BATCH_ID, QUERY_ID, partition_id, running_batch
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.options import SparkOptions
-from jsclient.spark.schema import check_sink
+from jsclient.spark.sinks import BucketSink, StreamSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,54 +33,13 @@ def batch_writer(options: Mapping[str, str], *, name: str = "") -> Callable[[Any
     """
     given = {key.lower(): value for key, value in options.items()}
     if "bucket" in given:
-        return _Writer(_Bucket(kv_task.sink_options(given, known.WRITE_STREAM)), name)
-    return _Writer(_Stream(known.parse(given, known.WRITE_STREAM)), name)
-
-
-@attrs.frozen
-class _Stream:
-    """A sink that adds rows to streams."""
-
-    options: SparkOptions
-
-    def checked(self, schema: Any) -> _Stream:
-        check_sink(schema, self.options)
-        return self
-
-    def target(self, name: str) -> str:
-        """The name of the sink in the journal."""
-        return self.options.target(name)
-
-    def write(self, batches: Iterator[pa.RecordBatch], job: Job) -> Any:
-        return write_task(self.options, batches, job, True)
-
-    def conclude(self, done: list[Any]) -> None:
-        conclude_batch(self.options, done, True)
-
-
-@attrs.frozen
-class _Bucket:
-    """A sink that replaces the values of keys."""
-
-    options: BucketOptions
-    conditional: bool = False
-
-    def checked(self, schema: Any) -> _Bucket:
-        return attrs.evolve(self, conditional=kv_task.check_sink(schema))
-
-    def target(self, name: str) -> str:
-        return self.options.stream.target(f"{name}\0{self.options.bucket}")
-
-    def write(self, batches: Iterator[pa.RecordBatch], job: Job) -> Any:
-        return kv_task.write_task(self.options, batches, job, True, self.conditional)
-
-    def conclude(self, done: list[Any]) -> None:
-        kv_task.conclude(self.options, done, True)
+        return _Writer(BucketSink(sink_options(given, known.WRITE_STREAM)), name)
+    return _Writer(StreamSink(known.parse(given, known.WRITE_STREAM)), name)
 
 
 @attrs.frozen
 class _Writer:
-    sink: _Stream | _Bucket
+    sink: StreamSink | BucketSink
     name: str
 
     def __call__(self, frame: Any, batch: int) -> None:
@@ -97,7 +53,7 @@ class _Writer:
                 "own name=",
             )
         rows = frame.mapInArrow(_Task(sink, target), "done binary").collect()
-        sink.conclude([pickle.loads(row.done) for row in rows])
+        sink.conclude([pickle.loads(row.done) for row in rows], True)
         if key is not None:
             _written[key[0], target] = key
 
@@ -119,7 +75,7 @@ def _batch_of_driver(frame: Any) -> tuple[str, str, str] | None:
 class _Task:
     """Publishes one partition; its only row is the result for the driver."""
 
-    sink: _Stream | _Bucket
+    sink: StreamSink | BucketSink
     target: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,5 +89,5 @@ class _Task:
                 'df.write.format("jetstream") or format("jetstream-kv")',
             )
         query, run, batch = found
-        done = self.sink.write(batches, Job(f"{query}-{self.target}", run, batch, partition_id()))
+        done = self.sink.write(batches, Job(f"{query}-{self.target}", run, batch, partition_id()), True)
         yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["done"])

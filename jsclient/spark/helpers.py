@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import attrs
-
 from jsclient import checks, errors
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import iterate_rows
@@ -29,7 +27,7 @@ from jsclient.spark.context import partition_id
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
-from jsclient.spark.rows import record_batches
+from jsclient.spark.sinks import StreamSink
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
@@ -87,27 +85,25 @@ def publish_partition(
         query = f"{query}-{checked.target()}-{partition}"
         entry = Job(query, query, number, 0)
     where = f"partition {partition} of batch {number}" if named else f"partition {partition}"
-    settings, batches = _batches(rows, checked)
+    sink, batches = _batches(rows, checked)
     with lease(checked) as nc:
-        outcome = write_partition(nc, settings, entry, batches, journaled, where)
+        outcome = write_partition(nc, sink.options, entry, batches, journaled, where)
         notes = set(outcome.notes)
         if outcome.journaled:
-            notes.update(conclude(nc, settings, entry, [outcome]))
+            notes.update(conclude(nc, sink.options, entry, [outcome]))
     for note in sorted(notes):
         tell(note)
     return outcome.totals
 
 
-def _batches(rows: Iterable[Any], options: SparkOptions) -> tuple[SparkOptions, Iterator[Any]]:
-    """The rows as record batches, and the options for them."""
+def _batches(rows: Iterable[Any], options: SparkOptions) -> tuple[StreamSink, Iterator[Any]]:
+    """The rows as record batches, and the sink for them."""
     iterator = iter(rows)
     first = next(iterator, None)
     if first is None:
-        return options, iter(())
+        return StreamSink(options), iter(())
     batches = chain([first], iterator)
-    if hasattr(first, "num_rows"):
-        return options, batches
-    return attrs.evolve(options, value_format="binary"), record_batches(batches, options)  # the documents are made
+    return (StreamSink(options), batches) if hasattr(first, "num_rows") else StreamSink(options).of_rows(batches)
 
 
 _calls: dict[tuple[int, str, int], int] = {}  # of the task attempt that runs now: (attempt, job, batch) -> calls

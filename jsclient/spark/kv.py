@@ -12,10 +12,9 @@ from jsclient.exactly.sending import context
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.spark import buckets
 from jsclient.spark import options as known
-from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
+from jsclient.spark.buckets import KV_ROOT, BucketOptions, check_columns, named_errors, sink_options
 from jsclient.spark.datasource import Given, require_streaming_read
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.kv_task import ROOT, sink_options
 from jsclient.spark.pool import lease
 from jsclient.spark.schema import KV_COLUMNS, schema_of
 
@@ -52,7 +51,7 @@ class KeyValueDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from jsclient.spark.reader import JetStreamReader
 
-        options = buckets.parse(self.options, known.READ, ROOT, READING, RANGES)
+        options = buckets.parse(self.options, known.READ, KV_ROOT, READING, RANGES)
         return JetStreamReader(options.stream, schema) if options.history else LatestReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -62,11 +61,12 @@ class KeyValueDataSource(DataSource):
         given = {"startingoffsets": "earliest", **self.options}
         if "startingtimestamp" in given:
             given.pop("startingoffsets")
-        options = buckets.parse(given, known.READ_STREAM, ROOT, {"keys"}, FEED)
+        options = buckets.parse(given, known.READ_STREAM, KV_ROOT, {"keys"}, FEED)
         return JetStreamStreamReader(options.stream, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from jsclient.spark.kv_writing import KeyValueWriter
+        from jsclient.spark.sinks import BucketSink
+        from jsclient.spark.writer import SinkWriter
 
         if overwrite:
             raise JetStreamSparkError(
@@ -74,13 +74,14 @@ class KeyValueDataSource(DataSource):
                 'write.mode("overwrite") would have to remove all other keys of the bucket; use append, which replaces '
                 "the values of the keys that are written",
             )
-        return KeyValueWriter(sink_options(self.options, known.WRITE), schema)
+        return SinkWriter(BucketSink(sink_options(self.options, known.WRITE)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from jsclient.spark.kv_writing import KeyValueStreamWriter
+        from jsclient.spark.sinks import BucketSink
+        from jsclient.spark.writer import SinkStreamWriter
 
         # With outputMode("complete") every batch puts all rows of the result again.
-        return KeyValueStreamWriter(sink_options(self.options, known.WRITE_STREAM), schema)
+        return SinkStreamWriter(BucketSink(sink_options(self.options, known.WRITE_STREAM)), schema)
 
 
 class KeysPartition(InputPartition):

@@ -96,19 +96,19 @@ def _of_stream(o: SparkOptions, api: str, stream: str) -> list[str]:
 
 def _bucket(given: Mapping[str, str], letter: str) -> tuple[SparkOptions, list[str]]:
     """A key-value bucket: a table, its history or changes, and puts."""
-    from jsclient.spark import buckets, kv, kv_task
+    from jsclient.spark import buckets, kv
     from jsclient.spark.kv_rows import prefix_of
 
     if letter in (known.READ, known.READ_STREAM):
         table = letter == known.READ
         own, streams = (kv.READING, kv.RANGES) if table else ({"keys"}, kv.FEED)
-        options = buckets.parse(given, letter, kv_task.ROOT, own, streams)
+        options = buckets.parse(given, letter, buckets.KV_ROOT, own, streams)
         api = names.api_prefix(options.stream.domain, options.stream.api_prefix)
         reading = options.stream
         if table and not options.history:
             reading = attrs.evolve(reading, read_method="consumer")
         return reading, _reading(reading, api)
-    options = kv_task.sink_options(given, letter)
+    options = buckets.sink_options(given, letter)
     api = names.api_prefix(options.stream.domain, options.stream.api_prefix)
     found = [f"{prefix_of(options)}>", f"{api}INFO", f"{api}STREAM.MSG.GET.KV_{options.bucket}"]
     return options.stream, found + _journal(options.stream, api, letter)

@@ -16,8 +16,10 @@ from jsclient.exactly.journal import Job
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectStoreConfig
-from jsclient.spark import batch_writer, from_spark, kv_task
+from jsclient.spark import batch_writer, from_spark
+from jsclient.spark.buckets import sink_options
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.sinks import BucketSink
 from jsclient.testing import NatsServer
 
 from .journal_rig import pass_the_window
@@ -123,13 +125,13 @@ def test_a_task_knows_its_own_rows(bucket: KeyValue, options: Any) -> None:
 def write(options: Any, batch: Any, query: str, number: int = 1, run: str = "run") -> int:
     """One task of a streaming query."""
     conditional = "expected_revision" in batch.schema.names
-    stored = kv_task.write_task(options, iter([batch]), Job(query, run, number, 0), True, conditional)
-    return stored.outcome.totals.rows - stored.outcome.totals.duplicates
+    totals = BucketSink(options, conditional).write(iter([batch]), Job(query, run, number, 0), True).totals
+    return totals.rows - totals.duplicates
 
 
 @pytest.fixture
 def options(bucket: KeyValue, server: NatsServer) -> Any:
-    return kv_task.sink_options({"servers": server.url, "bucket": bucket.bucket}, "T")
+    return sink_options({"servers": server.url, "bucket": bucket.bucket}, "T")
 
 
 def entries(**columns: Any) -> Any:
@@ -173,7 +175,7 @@ def test_a_task_of_an_older_batch_is_stopped(bucket: KeyValue, options: Any, mon
         yield rows[1]
 
     with pytest.raises(JetStreamSparkError, match="JETSTREAM_FENCED"):
-        kv_task.write_task(options, batches(), Job(bucket.bucket, "run", 1, 0), True, False)
+        BucketSink(options).write(batches(), Job(bucket.bucket, "run", 1, 0), True)
     assert {key: bucket[key] for key in bucket} == {"a": b"new", "b": b"new"}
     with pytest.raises(JetStreamSparkError, match="JETSTREAM_JOURNAL_AHEAD"):
         write(options, rows[1], bucket.bucket)
@@ -190,7 +192,7 @@ def test_a_task_that_did_not_end_puts_its_rows_again(
         raise ConnectionAbortedError("the task dies here")
 
     with pytest.raises(ConnectionAbortedError):
-        kv_task.write_task(options, batches(), Job(bucket.bucket, "run", 1, 0), True, False)
+        BucketSink(options).write(batches(), Job(bucket.bucket, "run", 1, 0), True)
     pass_the_window()
     assert write(options, entries(key=["b", "c"], value=["2", "2"]), bucket.bucket) == 2
     assert {key: bucket[key] for key in bucket} == {"a": b"1", "b": b"2", "c": b"2"}
@@ -200,9 +202,9 @@ def test_a_replay_with_other_partitions_ends_with_the_newest_value(bucket: KeyVa
     """Row 2 was in partition 1, where it is again, and row 1 in another one: the server knows the ids of row 2."""
     first, second = entries(key=["a"], value=["old"]), entries(key=["a"], value=["new"])
     for partition, batch in enumerate((first, second)):
-        kv_task.write_task(options, iter([batch]), Job(bucket.bucket, "run", 1, partition), True, False)
+        BucketSink(options).write(iter([batch]), Job(bucket.bucket, "run", 1, partition), True)
     both = [first, second]
-    kv_task.write_task(options, iter(both), Job(bucket.bucket, "driver started again", 1, 1), True, False)
+    BucketSink(options).write(iter(both), Job(bucket.bucket, "driver started again", 1, 1), True)
     assert bucket["a"] == b"new"
 
 
