@@ -115,6 +115,21 @@ def test_a_script_brings_the_package(
     assert js.state(f"{stream_name}_out")["messages"] == 5000
 
 
+@pytest.mark.parametrize("script", ["wheels", "pyfiles"])
+def test_a_script_leaves_a_clone_as_it_was(script: str, wheels: Path, tmp_path: Path) -> None:
+    clone, program = tmp_path / "clone", tmp_path / "bin" / "spark-submit"
+    clone.mkdir()
+    copy_tree(clone, "")
+    before = set(clone.rglob("*"))
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    environment = submitted(tmp_path, PACKAGE=str(clone), PIP_FIND_LINKS=str(wheels), PYTHON=sys.executable)
+    environment |= {"PIP_NO_BUILD_ISOLATION": "0", "PATH": os.pathsep.join([str(program.parent), environment["PATH"]])}
+    run(["sh", str(SCRIPTS / f"{script}.sh"), "local", str(SCRIPTS / "job.py")], environment)
+    assert set(clone.rglob("*")) == before
+
+
 CHECK = """
 import sys
 from pyspark.sql import SparkSession

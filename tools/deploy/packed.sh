@@ -9,7 +9,12 @@ master=$1
 job=$(realpath "$2")
 shift 2
 package=$(realpath "${PACKAGE:-.}")
-work=${WORK:-build/deploy}
+mkdir -p "${WORK:-build/deploy}"
+work=$(realpath "${WORK:-build/deploy}")
+
+# A build leaves its files here, and not in the clone.
+export DIST_EXTRA_CONFIG="$work/build.cfg"
+printf '[build]\nbuild_base = %s\n[egg_info]\negg_base = %s\n' "$work/build" "$work" >"$DIST_EXTRA_CONFIG"
 
 "${PYTHON:-python3}" -m venv "$work/env"
 "$work/env/bin/python" -m pip install -q "${package}[arrow]"

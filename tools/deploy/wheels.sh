@@ -9,8 +9,13 @@ master=$1
 job=$(realpath "$2")
 shift 2
 package=$(realpath "${PACKAGE:-.}")
-work=${WORK:-build/deploy}
+mkdir -p "${WORK:-build/deploy}"
+work=$(realpath "${WORK:-build/deploy}")
 python=${PYTHON:-python3}
+
+# A build leaves its files here, and not in the clone.
+export DIST_EXTRA_CONFIG="$work/build.cfg"
+printf '[build]\nbuild_base = %s\n[egg_info]\negg_base = %s\n' "$work/build" "$work" >"$DIST_EXTRA_CONFIG"
 
 # On a machine with an index.
 "$python" -m pip wheel -q -w "$work/wheels" "${package}[arrow]"
