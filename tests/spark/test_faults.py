@@ -156,9 +156,17 @@ def counts():
     return files().groupBy("key").count().selectExpr("key", "cast(count AS string) AS value")
 def started(target, writing):
     return writing.option("checkpointLocation", checkpoints + target).trigger(availableNow=True).start()
-QUERIES
-for query in queries:
-    query.awaitTermination()
+ways = WAYS
+running = {target: started(target, way()) for target, way in ways.items()}
+for target, query in running.items():
+    while query is not None:
+        try:
+            query = query.awaitTermination()
+        except Exception as error:
+            # Spark gives the process of a source 10 s to start, and a busy machine may need more.
+            if "failed to connect back" not in str(error):
+                raise
+            query = started(target, ways[target]())
 """
 
 WAYS: Final[dict[str, dict[str, str]]] = {
@@ -299,8 +307,8 @@ def test_executors_server_and_driver_are_killed(
     total = count(10 * BATCH, 5 * BATCH)
     stored = {name: total // BATCH * KEYS if name == "COUNTS" else total for name in ways}
     source_files(tmp_path / "in", total)
-    queries = "queries = [" + ", ".join(f"started({name!r}, {way})" for name, way in ways.items()) + "]"
-    command = [sys.executable, "-c", DRIVER.replace("QUERIES", queries), own_server.url, str(tmp_path / "in")]
+    written = "{" + ", ".join(f"{name!r}: lambda: {way}" for name, way in ways.items()) + "}"
+    command = [sys.executable, "-c", DRIVER.replace("WAYS", written), own_server.url, str(tmp_path / "in")]
     command.append(f"{tmp_path}/checkpoint-")
     command += [f"{name}={value}" for name, value in {**settings(spark_environment), **DYNAMIC}.items()]
     with jsclient.connect(own_server.url) as nc:
