@@ -22,39 +22,32 @@ def lag(progress: Any) -> dict[str, int]:
     """
     behind: dict[str, int] = {}
     for source in _sources(progress):
-        latest, end = (_offset(source, name) for name in ("latestOffset", "endOffset"))
-        for stream, sequence in end.items():
+        latest = _streams(source, "latestOffset")
+        for stream, end in _streams(source, "endOffset").items():
             if stream in latest:
-                behind[stream] = max(0, latest[stream] - sequence)
+                behind[stream] = max(0, int(latest[stream]["next"]) - int(end["next"]))
     return behind
 
 
 def losses(progress: Any) -> dict[str, int]:
     """`{"lost": ..., "expired": ...}` in sequences since the run began; both 0 if the progress does not report them."""
-    found = {"lost": 0, "expired": 0}
-    for source in _sources(progress):
-        metrics = _decoded(source, "latestOffset").get("metrics") or {}
-        for name in found:
-            found[name] += int(metrics.get(name, 0))
-    return found
+    measured = [_metrics(source) for source in _sources(progress)]
+    return {name: sum(int(metrics.get(name, 0)) for metrics in measured) for name in ("lost", "expired")}
 
 
 def rates(progress: Any) -> dict[str, float]:
     """Stream -> messages stored in it per second, as measured by the last triggers."""
-    found: dict[str, float] = {}
-    for source in _sources(progress):
-        metrics = _decoded(source, "latestOffset").get("metrics") or {}
-        found.update({str(stream): float(rate) for stream, rate in (metrics.get("rate") or {}).items()})
-    return found
+    measured = [_metrics(source).get("rate") or {} for source in _sources(progress)]
+    return {str(stream): float(rate) for rates in measured for stream, rate in rates.items()}
 
 
 def planned(progress: Any) -> dict[str, tuple[int | None, int]]:
     """Stream -> the range [from, next) of sequences that the batch was planned for."""
-    found: dict[str, tuple[int | None, int]] = {}
-    for source in _sources(progress):
-        for stream, part in (_decoded(source, "endOffset").get("s") or {}).items():
-            found[stream] = (part.get("from"), int(part["next"]))
-    return found
+    return {
+        stream: (part.get("from"), int(part["next"]))
+        for source in _sources(progress)
+        for stream, part in _streams(source, "endOffset").items()
+    }
 
 
 def _sources(progress: Any) -> list[Any]:
@@ -62,10 +55,13 @@ def _sources(progress: Any) -> list[Any]:
     return list(sources or ())
 
 
-def _offset(source: Any, name: str) -> dict[str, int]:
-    """Stream -> next sequence of an offset."""
-    offset = _decoded(source, name)
-    return {stream: int(found["next"]) for stream, found in (offset.get("s") or {}).items()}
+def _streams(source: Any, name: str) -> dict[str, Any]:
+    """Stream -> its part of an offset."""
+    return _decoded(source, name).get("s") or {}
+
+
+def _metrics(source: Any) -> dict[str, Any]:
+    return _decoded(source, "latestOffset").get("metrics") or {}
 
 
 def _decoded(source: Any, name: str) -> dict[str, Any]:
