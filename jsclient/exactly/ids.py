@@ -11,7 +11,9 @@ the batch when a stream is read back.
 from __future__ import annotations
 
 from binascii import b2a_base64
+from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import repeat
 from typing import Final
 
 DIGEST_BYTES: Final = 15  # 20 characters of base64 without padding
@@ -52,6 +54,12 @@ class ContentIds:
         digest.update(b"%d %d %b%b" % (len(subject), len(headers), subject, headers))
         digest.update(value)
         return self._named(digest.digest())
+
+    def of_columns(self, subjects: list[bytes], headers: Iterable[bytes], values: list[bytes]) -> Iterable[bytes]:
+        """The ids of many rows. If no row has headers, `headers` must be a `repeat`."""
+        if isinstance(headers, repeat):
+            return self.plain(subjects, values)
+        return map(self.next, subjects, headers, values)
 
     def plain(self, subjects: list[bytes], values: list[bytes]) -> list[bytes]:
         """The same ids as `next` for many rows without headers, in less than two thirds of its time."""

@@ -110,11 +110,7 @@ class RowMaker:
             if column.null_count:
                 raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
             return [self._id(text) for text in _binary(column).to_pylist()]
-        if self._content is None:
-            return repeat(None)
-        if isinstance(lines, repeat):  # no row has headers
-            return self._content.plain(subjects, values)
-        return map(self._content.next, subjects, lines, values)
+        return repeat(None) if self._content is None else self._content.of_columns(subjects, lines, values)
 
     def uses_column(self, there: bool) -> bool:
         return there and self._options.delivery_semantics != "at-least-once"

@@ -44,14 +44,9 @@ class EntryRows:
     def of_batch(self, batch: pa.RecordBatch) -> Iterator[Row]:
         keys, values, lines = entries_of(batch)
         subjects = [self._prefix + key.encode() for key in keys]
-        return zip(subjects, lines, values, self._ids(subjects, lines, values), strict=False)
-
-    def _ids(self, subjects: list[bytes], lines: Iterable[bytes], values: list[bytes]) -> Iterable[bytes | None]:
-        if self._content is None:
-            return repeat(None)
-        if isinstance(lines, repeat):
-            return self._content.plain(subjects, values)
-        return map(self._content.next, subjects, lines, values)
+        content = self._content
+        ids = repeat(None) if content is None else content.of_columns(subjects, lines, values)
+        return zip(subjects, lines, values, ids, strict=False)
 
 
 def entries_of(batch: pa.RecordBatch) -> tuple[list[str], list[bytes], Iterable[bytes]]:
