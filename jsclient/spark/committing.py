@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
+
 from jsclient.exactly.conclusion import conclude, purge_receipts
 from jsclient.exactly.journal import Job
 from jsclient.exactly.row_publisher import Totals
@@ -18,38 +20,51 @@ from jsclient.spark.telling import tell
 log: logging.Logger = logging.getLogger("jsclient.spark.audit")
 
 
-def conclude_batch(options: SparkOptions, done: list[tuple[Job, Outcome]], streaming: bool) -> None:
-    """Conclude the batch in the journal, and log each note of its tasks once."""
-    notes = {note for _, outcome in done for note in outcome.notes}
-    journaled = [(job, outcome) for job, outcome in done if outcome.journaled]
+@attrs.define(slots=False)
+class Written:
+    """The result that one task returns to the driver. `conflicts` are keys that are not at their expected revision."""
+
+    job: Job
+    outcome: Outcome
+    conflicts: list[str] = attrs.field(factory=list)
+
+    @property
+    def totals(self) -> Totals:
+        return self.outcome.totals
+
+
+def conclude_batch(options: SparkOptions, done: list[Written], streaming: bool) -> None:
+    """Conclude the batch in the journal, log each note of its tasks once, and keep the record of the batch."""
+    notes = {note for each in done for note in each.outcome.notes}
+    journaled = [each.outcome for each in done if each.outcome.journaled]
     if journaled:
         with lease(options) as nc:
-            job = journaled[0][0]
-            notes.update(conclude(nc, options, job, [outcome for _, outcome in journaled]))
+            notes.update(conclude(nc, options, done[0].job, journaled))
             if not streaming:
-                purge_receipts(nc, options, job)
+                purge_receipts(nc, options, done[0].job)
     for note in sorted(notes):
         tell(note)
     if done:
-        keep(record_of(options, done[0][0], [outcome for _, outcome in done], bool(journaled), notes))
+        keep(record_of(options, done, bool(journaled), notes))
 
 
-def record_of(options: SparkOptions, job: Job, outcomes: list[Outcome], journaled: bool, notes: Iterable[str]) -> Any:
+def record_of(options: SparkOptions, done: list[Written], journaled: bool, notes: Iterable[str]) -> dict[str, Any]:
     """The record of a batch. `rows` counts the rows of the DataFrame; a replay found `already` of them stored."""
-    totals = Totals()
-    for outcome in outcomes:
-        totals.add(outcome.totals)
+    totals, job = Totals(), done[0].job
+    for each in done:
+        totals.add(each.totals)
+    moved = sum(len(each.outcome.aside) for each in done)
     return {
         "query": job.query,
         "run": job.run,
         "batch": job.batch,
         "guarantee": guarantee(options, journaled),
-        "tasks": len(outcomes),
-        "skipped_tasks": sum(outcome.skipped for outcome in outcomes),
-        "rows": totals.rows,
+        "tasks": len(done),
+        "skipped_tasks": sum(each.outcome.skipped for each in done),
+        "rows": totals.rows + moved,
         "bytes": totals.bytes,
         "already": totals.duplicates,
-        "moved": sum(len(outcome.aside) for outcome in outcomes),
+        "moved": moved,
         "streams": {stream: list(span) for stream, span in sorted(totals.streams.items())},
         "notes": sorted(notes),
     }

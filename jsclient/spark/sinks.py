@@ -11,10 +11,8 @@ import attrs
 
 from jsclient.exactly.journal import Job
 from jsclient.exactly.partition import write_partition
-from jsclient.exactly.row_publisher import Totals
-from jsclient.exactly.task import Outcome
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
-from jsclient.spark.committing import conclude_batch
+from jsclient.spark.committing import Written, conclude_batch
 from jsclient.spark.kv_revisions import ConditionalTask
 from jsclient.spark.kv_rows import EntryRows
 from jsclient.spark.options import SparkOptions
@@ -33,19 +31,6 @@ KV_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "operation": ("string",),
     "expected_revision": ("bigint", "int"),
 }
-
-
-@attrs.define(slots=False)
-class Written:
-    """The result that one task returns to the driver. `conflicts` are keys that are not at their expected revision."""
-
-    job: Job
-    outcome: Outcome
-    conflicts: list[str] = attrs.field(factory=list)
-
-    @property
-    def totals(self) -> Totals:
-        return self.outcome.totals
 
 
 @attrs.frozen
@@ -76,7 +61,7 @@ class StreamSink:
 
     def conclude(self, done: list[Written], streaming: bool) -> None:
         """Runs on the driver when all tasks have written."""
-        conclude_batch(self.options, [(each.job, each.outcome) for each in done], streaming)
+        conclude_batch(self.options, done, streaming)
 
 
 @attrs.frozen
@@ -112,7 +97,7 @@ class BucketSink:
                 return Written(job, write_partition(nc, options, job, batches, journaled, where, make))
 
     def conclude(self, done: list[Written], streaming: bool) -> None:
-        conclude_batch(self.options.stream, [(each.job, each.outcome) for each in done], streaming)
+        conclude_batch(self.options.stream, done, streaming)
         conflicts = [key for each in done for key in each.conflicts]
         if conflicts:
             tell(

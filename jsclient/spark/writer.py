@@ -11,8 +11,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from jsclient.exactly.journal import Job
 from jsclient.exactly.row_publisher import Totals
+from jsclient.spark.committing import Written
 from jsclient.spark.context import partition_id, streaming_batch
-from jsclient.spark.sinks import BucketSink, StreamSink, Written
+from jsclient.spark.sinks import BucketSink, StreamSink
 from jsclient.spark.telling import tell
 
 HANDS_OVER_ROWS: bool = not hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")
