@@ -132,18 +132,6 @@ def test_a_converted_future_hears_of_the_end_of_the_connection(server: NatsServe
         assert source.to_concurrent().done()
 
 
-def test_a_publish_without_a_stream_tries_for_half_a_second(js: JetStream) -> None:
-    """As long as nats.go does: a stream that is made meanwhile gets the message."""
-    began = time.monotonic()
-    with pytest.raises(errors.NoStreamForSubject):
-        js.publish("nowhere", b"x")
-    assert time.monotonic() - began >= 0.5
-    maker = threading.Timer(0.35, lambda: js.create_stream(StreamConfig(name="LATE", subjects=["late"])))
-    maker.start()
-    assert js.publish("late", b"x", timeout=20).stream == "LATE"
-    maker.join()
-
-
 def test_the_context_has_a_default_time_for_publishes(server: NatsServer, js: JetStream) -> None:
     from jsclient.keyvalue import KeyValueConfig, create_key_value, key_value
 
@@ -161,25 +149,6 @@ def test_the_context_has_a_default_time_for_publishes(server: NatsServer, js: Je
     for wrong in (-1, float("nan")):
         with pytest.raises(errors.ConfigError):
             JetStream(js.nc, publish_timeout=wrong)
-
-
-def test_messages_of_batches_have_ids(js: JetStream) -> None:
-    if (js.api_level() or 0) >= 2:
-        js.update_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_atomic=True))
-        js.publish("s.known", b"x", msg_id="known")
-        with js.atomic_batch() as batch:
-            batch.add("s.a", b"1", msg_id="one")
-            batch.add("s.a", b"2", msg_id="two")
-        assert [js.stream("S").get_msg(seq).headers["Nats-Msg-Id"] for seq in (2, 3)] == ["one", "two"]
-        with pytest.raises(errors.ApiError), js.atomic_batch() as batch:
-            batch.add("s.a", b"3", msg_id="three")
-            batch.add("s.a", b"x", msg_id="known")
-        assert js.stream("S").info().state.messages == 3
-    if (js.api_level() or 0) >= 4:
-        js.update_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_batched=True))
-        with js.fast_batch() as fast:
-            fast.add("s.f", b"1", msg_id="fast")
-        assert js.stream("S").get_last_msg("s.f").headers["Nats-Msg-Id"] == "fast"
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -214,21 +183,6 @@ def test_messages_from_a_point_in_time(js: JetStream) -> None:
 # --- objects, services ----------------------------------------------------------------------------------
 
 
-def test_digests_of_objects_can_be_made_and_compared(js: JetStream) -> None:
-    import hashlib
-
-    from jsclient import objectstore
-
-    store = objectstore.create_object_store(js, bucket="o", storage="memory")
-    info = store.put("x", b"data")
-    assert info.digest == objectstore.object_digest(b"data")
-    raw = objectstore.decode_digest(info.digest)
-    assert raw == hashlib.sha256(b"data").digest()
-    assert objectstore.encode_digest(raw) == info.digest
-    with pytest.raises(errors.BadObjectMeta):
-        objectstore.decode_digest("MD5=x")
-
-
 def test_a_callback_watches_objects(js: JetStream) -> None:
     from jsclient import objectstore
 
@@ -244,27 +198,3 @@ def test_a_callback_watches_objects(js: JetStream) -> None:
         store.put("c", b"3")
         assert next(watcher).name == "c"  # no marker in a loop
         assert watcher.initial_complete
-
-
-def test_a_service_tells_its_errors(nc: jsclient.Connection) -> None:
-    from jsclient import services
-
-    told: list[tuple[str, str]] = []
-
-    def note(endpoint: services.Endpoint, error: BaseException) -> None:
-        told.append((endpoint.name, repr(error)))
-        raise RuntimeError("a hook that fails harms nobody")
-
-    def work(request: services.Request) -> None:
-        if request.data == b"typed":
-            raise errors.ServiceError("409", "refused", b"refused")
-        raise ValueError("broken")
-
-    config = services.ServiceConfig(name="s", version="1.0.0", on_error=note)
-    with services.add_service(nc, config) as service:
-        service.add_endpoint("work", work)
-        assert nc.request("work", b"x").headers["Nats-Service-Error-Code"] == "500"
-        assert nc.request("work", b"typed").headers["Nats-Service-Error-Code"] != ""
-        wait_until(lambda: len(told) == 2)  # the answer goes out first
-        assert [name for name, _ in told] == ["work", "work"]
-        assert "broken" in told[0][1]
