@@ -120,10 +120,11 @@ lint: $(STAMP)
 	@$(PY) tools/prose.py
 	@$(PY) tools/typing_check.py
 
-# Branches, per package, of the tests that need no Spark: REPORT="--include='jsclient/jetstream/*'" shows a part of it.
+# Lines and branches of the tests that need no Spark. It fails below `fail_under` of setup.cfg, a number that may only
+# rise. REPORT="--include='jsclient/jetstream/*'" shows a part, without a limit.
 coverage: $(STAMP)
 	@$(SERVER) && $(PY) -m coverage run -m pytest -q -m "$(SHORT)" tests/unit tests/protocol tests/live $(ARGS)
-	@$(PY) -m coverage report --skip-covered --show-missing $(REPORT)
+	@$(PY) -m coverage report --skip-covered --show-missing $(if $(REPORT),--fail-under=0 $(REPORT))
 
 # The parser beside slow, obvious code; then the whole client against a server that answers anything.
 fuzz: $(STAMP)
