@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 
 from jsclient import errors
@@ -37,12 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A stored subject may be any bytes. The escapes of unprintable bytes are valid in JSON, too.
         sys.stdout.reconfigure(errors="backslashreplace")
+    options: Namespace | None = None
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)
         options.arguments = None if arguments is None else list(arguments)
         return int(options.run(options) or 0)
     except errors.JsClientError as error:
-        complain(str(error))
+        complain(f"{_about(options, error)}{error}")
         return _status(error)
     except NothingThere as absent:
         complain(str(absent))
@@ -61,6 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnicodeDecodeError as error:
         complain(f"a file or standard input is not UTF-8: {error.reason} at byte {error.start}")
         return FAILED
+
+
+def _about(options: Namespace | None, error: errors.JsClientError) -> str:
+    """The name of the stream or consumer that is missing, because the server's text has none."""
+    stream, consumer = getattr(options, "stream", None), getattr(options, "consumer", None)
+    if stream and isinstance(error, errors.StreamNotFound):
+        return f"stream {stream}: "
+    if stream and consumer and isinstance(error, errors.ConsumerNotFound):
+        return f"consumer {consumer} of stream {stream}: "
+    return ""
 
 
 def _status(error: errors.JsClientError) -> int:

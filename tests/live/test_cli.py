@@ -130,7 +130,8 @@ def test_sub_prints_what_comes(server: NatsServer) -> None:
 
 
 def test_exit_codes_are_honest(server: NatsServer) -> None:
-    assert cli(server, "stream", "info", "NOPE").returncode == 3
+    absent = cli(server, "stream", "info", "NOPE")
+    assert (absent.returncode, absent.stderr[:39]) == (3, "jsclient: stream NOPE: stream not found")
     assert cli(server, "pub", "a b", "x").returncode == 2
     assert cli(server, "nonsense").returncode == 2
     refused = cli("nats://127.0.0.1:1", "pub", "a", "x")
@@ -197,7 +198,8 @@ def test_wrong_usage_is_two(server: NatsServer, arguments: tuple[str, ...]) -> N
 
 def test_nothing_there_is_three(server: NatsServer, stream: str) -> None:
     assert cli(server, "sub", "silent", "--wait", "0.1").returncode == 3
-    assert cli(server, "next", stream, "nope", "--wait", "1").returncode == 3
+    absent = cli(server, "next", stream, "nope", "--wait", "1")
+    assert (absent.returncode, absent.stderr.startswith(f"jsclient: consumer nope of stream {stream}: ")) == (3, True)
     assert cli(server, "next", "NOPE", "nope", "--wait", "1").returncode == 3
 
 
