@@ -39,7 +39,10 @@ def check_name(name: str, what: str) -> str:
 
 
 def _numbers(given: Iterable[int]) -> tuple[int, ...]:
-    return tuple(given)
+    kinds.check(Iterable, wildcards=given)
+    numbers = tuple(given)
+    kinds.check(kinds.many(int), wildcards=numbers)
+    return numbers
 
 
 @attrs.frozen
@@ -59,6 +62,7 @@ class Filter:
     wildcards: tuple[int, ...] = attrs.field(default=(), converter=_numbers)
 
     def __attrs_post_init__(self) -> None:
+        kinds.check(str, subject=self.subject)
         tokens = self.subject.split(".")
         stars = tokens.count("*")
         if not stars and tokens[-1] != ">":

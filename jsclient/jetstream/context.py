@@ -321,6 +321,7 @@ class JetStream(Publishing[V]):
     ) -> StreamInfo:
         """The request behind create and update; returns the server's info."""
         kinds.check(bool, drop_unknown=drop_unknown, pedantic=pedantic)
+        kinds.check(StreamConfig, config=config)
         timeout = Deadline.of(timeout, self.api.timeout)
         config.check()
         if drop_unknown:

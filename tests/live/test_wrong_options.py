@@ -355,6 +355,9 @@ ARGUMENTS: dict[str, Feed] = {
     "max_msgs that JSON cannot encode": lambda rig: rig.js.create_stream(name="X", subjects=["x"], max_msgs=Index()),
     "extra of a config": lambda rig: rig.js.create_stream(name="X", subjects=["x"], extra={1: 2}),
     "extra of a source": lambda rig: rig.js.create_stream(name="X", sources=[StreamSource(name="S", extra="a")]),  # type: ignore[arg-type]
+    "name of a source": lambda rig: rig.js.create_stream(name="X", sources=[StreamSource(name=Wrong())]),  # type: ignore[arg-type]
+    "reply of PubMsg": lambda rig: rig.js.publish_msg(jsclient.jetstream.PubMsg("a", reply=Wrong())),  # type: ignore[arg-type]
+    "config of put_stream": lambda rig: rig.js.put_stream("CREATE", Wrong()),
     "pedantic of create_stream": lambda rig: rig.js.create_stream(name="X", subjects=["x"], pedantic=0),
     "pedantic of update_stream": lambda rig: rig.js.update_stream(name="X", subjects=["x"], pedantic="yes"),
     "drop_unknown of update_stream": lambda rig: rig.js.update_stream(name="X", subjects=["x"], drop_unknown=None),

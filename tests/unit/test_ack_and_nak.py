@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_the_delay_of_a_nak_is_json_in_nanoseconds(delay: float | dt.timedelta |
     assert ack_and_nak.nak_body(delay) == body
 
 
-@pytest.mark.parametrize("delay", [-0.001, dt.timedelta(seconds=-1), float("nan"), float("inf")])
-def test_delays_that_no_server_takes(delay: float | dt.timedelta) -> None:
-    with pytest.raises(errors.ConfigError):
+@pytest.mark.parametrize("delay", [-0.001, dt.timedelta(seconds=-1), float("nan"), float("inf"), "1", True, object()])
+def test_delays_that_no_server_takes(delay: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="delay"):
         ack_and_nak.nak_body(delay)

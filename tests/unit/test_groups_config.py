@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,12 @@ RECORDED = {
         2, [">"], [], {"a": [0, 1]}
     ),
 }
+
+
+@pytest.mark.parametrize(("subject", "wildcards"), [(object(), ()), ("a.*", object()), ("a.*", ["1"]), ("a.*", "1")])
+def test_a_filter_of_other_types(subject: Any, wildcards: Any) -> None:
+    with pytest.raises(errors.ConfigError, match=r"^(subject|wildcards) must be"):
+        Filter(subject, wildcards)
 
 
 @pytest.mark.parametrize("raw", RECORDED)

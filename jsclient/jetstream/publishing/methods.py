@@ -129,6 +129,7 @@ class Publishing(Generic[V]):
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishDict]) -> PubAck:
         """Publish a message object: its subject, headers and data. You can pass on a received message like this."""
         kinds.check(PubMsg, Msg, msg=msg)
+        kinds.check(str, None, reply=msg.reply)
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
 
     def publish_async(
