@@ -312,13 +312,13 @@ class Engine:
         """Connector thread: send all subscriptions over the new link, and go online."""
         refused, subscribed = self.subscriptions.link_up(link.stream, self._server_would_take)
         self.count_out(-len(refused))
-        kept, limit = "were kept while there was no link, and", self.encoder.max_payload
+        kept, limit = "kept while there was no link:", self.encoder.max_payload
         if headed := 0 if self.takes_headers else sum(map(has_headers, refused)):
-            text = f"{headed} messages with headers {kept} {link.server.url} takes no headers (no_header_support)"
-            self.report_error(errors.HeadersNotSupported(f"{text}: they were not sent"), None)
+            text = f"did not send {errors.counted(headed, 'message')} with headers, {kept} {link.server.url} takes none"
+            self.report_error(errors.HeadersNotSupported(f"{text} (no_header_support)"), None)
         if large := len(refused) - headed:
-            text = f"{large} messages {kept} {link.server.url} takes only {limit} bytes (max_payload)"
-            self.report_error(errors.PayloadTooLarge(f"{text}: they were not sent"), None)
+            text = f"did not send {errors.counted(large, 'message')}, {kept} {link.server.url} takes only {limit} bytes"
+            self.report_error(errors.PayloadTooLarge(f"{text} (max_payload)"), None)
         self.events.link_event(LinkEvent.RECONNECTED, subscribed)
 
     def link_lost(

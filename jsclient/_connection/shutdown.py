@@ -255,6 +255,6 @@ class Shutdown:
             engine.requests.rtt(timeout)
         except (errors.TimedOut, errors.NatsConnectionError) as error:
             kept = len(engine.outbox.frames)
-            lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""
+            lost = f", and the client threw {errors.counted(kept, 'message')} of its buffer away" if kept else ""
             return errors.DrainTimeout(f"draining ended before everything was sent{lost}: {errors.brief(error)}")
         return None

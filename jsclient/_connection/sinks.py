@@ -231,10 +231,10 @@ class AppSubscription(BaseSubscription, Drainable):
                 time.sleep(deadline.at_most(0.005))
             drained = not self.mailbox.items
         if not drained:
-            left = len(self.mailbox)
+            left = errors.counted(len(self.mailbox), "message")
             self.mailbox.close(closed_subscription(self.subject), discard=True)
             raise errors.DrainTimeout(
-                f"{self.subject!r} was not drained in time: {left} messages were thrown away. Give it more "
+                f"{self.subject!r} was not drained in time: the client threw {left} away. Give it more "
                 "time, or take messages faster."
             )
 

@@ -23,7 +23,7 @@ from jsclient.cli.arguments import HEADERS, Argument, Options, arg, common_argum
 from jsclient.cli.commands import Commands, Parser
 from jsclient.cli.connection import connect, opened
 from jsclient.cli.infos import limits_of
-from jsclient.cli.output import result
+from jsclient.cli.output import counted, result
 from jsclient.jetstream import ConsumerInfo, StreamInfo
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -215,7 +215,7 @@ def _stream(options: Options, report: Report) -> None:
     report.note("messages", state.messages, "messages", "msgs", fewer=True)
     report.note("subjects", state.num_subjects or 0, "subjects", "subjects")
     if state.lost:
-        report.bad(f"{len(state.lost.msgs or ()):,} messages are lost")
+        report.bad(f"{counted(len(state.lost.msgs or ()), 'message')} lost")
     report.figures.update(bytes=state.bytes, consumers=state.consumer_count)
     sources = [*(info.sources or ()), *([info.mirror] if info.mirror else [])]
     if sources:

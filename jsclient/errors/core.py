@@ -48,6 +48,11 @@ def brief(error: BaseException) -> str:
         return "(without a text)"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 message`, `1200 messages`: the number and its noun, for the text of an error."""
+    return f"{number} {noun if number == 1 else noun + 's'}"
+
+
 def _rebuild(cls: type[JsClientError], args: tuple[Any, ...], state: dict[str, Any]) -> JsClientError:
     error = cls.__new__(cls, *args)
     error.args = args

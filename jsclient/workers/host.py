@@ -118,7 +118,8 @@ class Core(Drainable, abc.ABC):
 
     def finish_drain(self, deadline: Deadline) -> None:
         if not wait_for(self.ended, deadline, lambda: self.connection.closed):
-            raise errors.DrainTimeout(f"{len(self.in_hand())} handlers of {self.title} did not end in time")
+            left = errors.counted(len(self.in_hand()), "handler")
+            raise errors.DrainTimeout(f"{left} of {self.title} did not end in time")
 
     def runs_here(self) -> bool:
         return threading.current_thread() in {worker.thread for worker in self.workers}

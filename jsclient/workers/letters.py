@@ -321,8 +321,8 @@ class DeadLetters:
                 self._pause(begin + number / rate - time.monotonic(), deadline)
             if isinstance(deadline, Deadline) and deadline.expired():
                 raise errors.RequestTimeout(
-                    f"{replayed} letters were replayed in time, but not all that fit. The others stay where "
-                    "they are. Call again."
+                    f"the time sufficed to replay {errors.counted(replayed, 'letter')}, not all that fit. The "
+                    "others stay where they are. Call again."
                 )
             error: Exception | None = None
             try:

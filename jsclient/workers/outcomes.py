@@ -55,7 +55,7 @@ class BatchFailed(Exception):
     """
 
     def __init__(self, failures: Mapping[int, BaseException]) -> None:
-        super().__init__(f"{len(failures)} messages of the batch failed")
+        super().__init__(f"{errors.counted(len(failures), 'message')} of the batch failed")
         self.failures: dict[int, BaseException] = dict(failures)
 
 

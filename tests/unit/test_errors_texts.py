@@ -78,6 +78,11 @@ def text_of(call: ast.Call) -> str | None:
     return None
 
 
+@pytest.mark.parametrize(("number", "text"), [(0, "0 messages"), (1, "1 message"), (1200, "1200 messages")])
+def test_number_and_noun_agree(number: int, text: str) -> None:
+    assert errors.counted(number, "message") == text
+
+
 def test_bases_are_not_raised() -> None:
     assert [f"{place}: {ast.unparse(call)}" for place, call, cls in made() if cls.__name__ in BASES] == []
 

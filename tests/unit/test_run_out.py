@@ -151,7 +151,7 @@ def test_what_is_sent_at_the_end_is_reported(rig: Rig) -> None:
     rig.comes(3)
     rig.source.answers = [position(3), position(5)]
     (text,) = rig.drain()
-    assert text.startswith("2 messages of the consumer were sent and had not come when the drain ended")
+    assert text.startswith("the server sent 2 messages of the consumer that had not come when the drain ended")
     assert rig.rest() == 3
 
 
@@ -160,14 +160,14 @@ def test_what_is_sent_after_all_was_taken_is_reported(rig: Rig) -> None:
     assert [rig.messages.next().stream_seq for _ in range(2)] == [1, 2]
     rig.source.answers = [position(2), position(2), position(3)]
     (text,) = rig.drain()
-    assert text.startswith("1 messages of")
+    assert text.startswith("the server sent 1 message of")
 
 
 def test_what_never_comes_is_not_waited_for_without_end(rig: Rig) -> None:
     rig.comes(3)
     rig.source.answers = [position(4)]
     (text,) = rig.drain()
-    assert text.startswith("1 messages of")
+    assert text.startswith("the server sent 1 message of")
 
 
 def test_nothing_is_said_where_others_pull(rig: Rig) -> None:
@@ -199,7 +199,7 @@ def test_a_pull_that_is_not_counted_on_makes_it_ask(rig: Rig) -> None:
     rig.comes(WINDOW)
     rig.source.answers = [position(WINDOW + 1)]
     (text,) = rig.drain()
-    assert text.startswith("1 messages of")
+    assert text.startswith("the server sent 1 message of")
 
 
 def test_without_time_it_ends_at_once(rig: Rig) -> None:
@@ -283,7 +283,7 @@ def test_what_another_thread_takes_first_is_remembered_too() -> None:
     messages.drain()
     messages.run_out(Deadline(0.0))
     (error,) = told
-    assert str(error).startswith("1 messages of")
+    assert str(error).startswith("the server sent 1 message of")
 
 
 def made(subject: str, connection: Connection, mailbox: Mailbox) -> Inbox:

@@ -133,7 +133,7 @@ class HandlerThreads(Drainable):
         self.messages.close(SHORTEST_CLOSE)
         raise errors.DrainTimeout(
             f"a handler of {self.messages.source} did not end in time: the acks of the consume will not arrive, and "
-            f"{left} messages that were not started went back. Give it more time, or let handlers end sooner."
+            f"{errors.counted(left, 'message')} went back unhandled. Give it more time, or let handlers end sooner."
         )
 
     def end(self, reason: errors.ConnectionClosed) -> None:
@@ -207,7 +207,8 @@ class ConsumeContext:
             return
         if not self._handlers.done.wait(deadline.remaining()):
             self._messages.stop()
-            raise errors.DrainTimeout(f"{self._messages.buffered} messages were not handled in time")
+            left = errors.counted(self._messages.buffered, "message")
+            raise errors.DrainTimeout(f"the drain ended with {left} unhandled")
 
     def close(self, timeout: Timeout = DEFAULT) -> None:
         """Stop, and wait at most `timeout` seconds (30 by default) for handlers in flight; idempotent."""

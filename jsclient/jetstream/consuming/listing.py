@@ -113,7 +113,8 @@ class Reading:
             return None
         if sent > got:
             self._lost(sent, got)
-        self._read_again(f"{sent} messages were sent, {got} arrived and {info.num_pending} wait")
+        told = errors.counted(sent, "message")
+        self._read_again(f"the server sent {told}, {got} arrived and {info.num_pending} wait")
         return None
 
     def _lost(self, sent: int, got: int) -> None:
@@ -123,9 +124,9 @@ class Reading:
         if self._single > 1:
             prefix = self._api.prefix[:-1]
             raise errors.ImportPassesOneResponse(
-                f"of {sent} messages that stream {self.consumer.stream_name!r} sent {got} arrived, twice: the import "
-                f"of its API under {prefix!r} seems to pass one response for each request. Reading has not "
-                "removed the messages. The account that exports it must say `response_type: stream` (the default is "
+                f"of {errors.counted(sent, 'message')} that stream {self.consumer.stream_name!r} sent {got} arrived, "
+                f"twice: the import of its API under {prefix!r} seems to pass one response for each request. Reading "
+                "has not removed the messages. The account that exports it must say `response_type: stream` (default: "
                 "singleton)."
             )
 

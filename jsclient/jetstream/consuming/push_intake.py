@@ -192,9 +192,8 @@ class PushIntake:
             return NOTHING
         self._sink.overflowed = False
         dropped = self.mailbox.dropped
-        return reported(
-            errors.SlowConsumer(f"{dropped} messages of {self.source} were dropped", self._subject, dropped)
-        )
+        text = f"the client dropped {errors.counted(dropped, 'message')} of {self.source}"
+        return reported(errors.SlowConsumer(text, self._subject, dropped))
 
     # --- what comes beside messages -------------------------------------------------------------------------
 

@@ -168,8 +168,8 @@ class RunOut:
         if info is None or last is None or info.num_waiting or info.delivered.consumer_seq <= last:
             return None
         return errors.DrainIncomplete(
-            f"{info.delivered.consumer_seq - last} messages of {self._pump.source} were sent and had not come when the "
-            "drain ended"
+            f"the server sent {errors.counted(info.delivered.consumer_seq - last, 'message')} of {self._pump.source} "
+            "that had not come when the drain ended"
         )
 
     def _positions(self) -> list[int]:

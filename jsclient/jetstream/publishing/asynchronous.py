@@ -34,6 +34,7 @@ from jsclient.errors import (
     PayloadTooLarge,
     TimedOut,
     TooManyStalledMessages,
+    counted,
 )
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
@@ -266,7 +267,7 @@ class AsyncPublisher:
             wait = bound.remaining() if wait is None else bound.at_most(wait)
         if not self.in_flight.make_room(size, wait):
             raise TooManyStalledMessages(
-                f"{len(self.futures)} messages are not acknowledged and none was in {wait:g} s"
+                f"no ack came in {wait:g} s for {counted(len(self.futures), 'message')} of this publisher"
             )
 
     # --- resolving ------------------------------------------------------------------------------------------------
@@ -345,8 +346,8 @@ class AsyncPublisher:
         self._engine.flush_outbox()
         if not self.window.wait_empty(seconds):
             raise TimedOut(
-                f"{len(self.futures)} published messages are not acknowledged after {seconds:g} s. Each may be "
-                "stored. Wait on: their futures say what became of them."
+                f"{counted(len(self.futures), 'published message')} got no ack in {seconds:g} s. Each may be stored. "
+                "Wait on: the futures say what became of them."
             )
 
     def close(self, timeout: Timeout = DEFAULT) -> None:
