@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-import jsclient
-from jsclient import errors, jetstream, keyvalue, objectstore, protocol, services, workers
+from jsclient import errors
 from jsclient.durations import check_timeout
 
 
@@ -38,6 +37,14 @@ def test_a_negative_timeout_is_a_configuration_error_too() -> None:
             check_timeout(wrong)
 
 
-def test_no_public_name_ends_in_an_underscore() -> None:
-    for module in (jsclient, errors, protocol, jetstream, keyvalue, objectstore, services, workers):
-        assert [name for name in vars(module) if name.endswith("_") and not name.startswith("_")] == []
+def test_every_error_is_documented_and_pickles() -> None:
+    ours = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.JsClientError)]
+    assert [cls for cls in ours if not cls.__doc__] == []
+    for cls in ours:
+        copy = pickle.loads(pickle.dumps(cls("text")))
+        assert (type(copy), copy.args) == (cls, cls("text").args)
+    for code, made in errors.ApiError.registry.items():
+        error = errors.api_error(400, code, "text")
+        assert type(error) is made
+        assert pickle.loads(pickle.dumps(error)).err_code == code
+        assert f"err_code {code}" in str(error)
