@@ -10,7 +10,7 @@ from jsclient.durations import Deadline
 from jsclient.exactly.fast_rows import FastRowPublisher
 from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
 from jsclient.exactly.sending import ACK_TIMEOUT, fast_publisher, row_publisher
-from jsclient.exactly.sink_streams import FastSubjects, deduplication
+from jsclient.exactly.sink_streams import SinkStreams, deduplication
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,17 +38,17 @@ class TaskPublisher:
         self.notes: list[str] = []  # Messages that the user has to see although nothing failed.
         self._window: RowPublisher | None = None
         self._fast: FastRowPublisher | None = None
-        plain = options.publish_mode == "async" or options.compacted
-        self._fast_subjects = None if plain else FastSubjects(nc, options)
+        self.streams: SinkStreams = SinkStreams(nc, options)
+        self._plain = options.publish_mode == "async" or options.compacted
         self._sent: set[bytes] = set()  # with `compacted`, subjects whose rows may be in flight
 
     def publish(self, rows: Iterable[Row]) -> None:
         if self._options.compacted:
             self._publish_in_order(list(rows))
-        elif self._fast_subjects is None:
+        elif self._plain:
             self._windowed().publish(rows)
         else:
-            self._fast_or_windowed(list(rows), self._fast_subjects)
+            self._fast_or_windowed(list(rows))
         self._check_streams()
         if self._deadline.expired():
             sent = sum(publisher.totals.rows for publisher in self._publishers())
@@ -110,11 +110,11 @@ class TaskPublisher:
             self._window = row_publisher(self._nc, self._options, self.guard, self._patience)
         return self._window
 
-    def _fast_or_windowed(self, rows: list[Row], subjects: FastSubjects) -> None:
+    def _fast_or_windowed(self, rows: list[Row]) -> None:
         """Fast if all rows go to one stream that allows it; a batch cannot be spread over streams."""
         if not rows:
             return
-        if subjects.take({row[0] for row in rows}):
+        if self.streams.take_fast_batches({row[0] for row in rows}):
             if self._fast is None:
                 self._fast = fast_publisher(self._nc, self._options, self.guard, self._patience)
             self._fast.publish(rows)

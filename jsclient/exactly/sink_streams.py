@@ -23,54 +23,59 @@ SHORT_WINDOW: Final = 120.0
 no permission to ask."""
 
 
-class FastSubjects:
-    """The subjects that go to the one stream of this task that takes fast batches."""
+class SinkStreams:
+    """The streams that take the rows of one task, by subject."""
 
     def __init__(self, nc: Connection, options: WriteSettings) -> None:
-        self._access = StreamAccess(nc, options, "(sink)")
-        self._required = options.publish_mode == "fast"
-        self._patterns: list[str] | None = None
-        self._known: dict[bytes, bool] = {}
+        self._nc = nc
+        self._options = options
+        self._found: list[StreamConfig] = []
+        self._known: dict[bytes, StreamConfig | None] = {}
+        self._may_ask = True
 
-    def take(self, subjects: set[bytes]) -> bool:
-        """True if all of them do. publishMode=fast makes all other cases an error."""
-        if self._patterns is None:
-            self._patterns = self._find(min(subjects).decode("utf-8", "surrogateescape"))
-        good = bool(self._patterns) and all([self._one(subject) for subject in subjects])  # noqa: C419
-        if not good and self._required:
-            raise self._access.options.refuse(
+    def of(self, subject: bytes) -> StreamConfig | None:
+        """The stream that takes the subject; None unless there is exactly one."""
+        if subject not in self._known:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            self._known[subject] = self._find(subject.decode("utf-8", "surrogateescape"))
+        return self._known[subject]
+
+    def _find(self, subject: str) -> StreamConfig | None:
+        for known in self._found:
+            if any(matches(pattern, subject) for pattern in known.subjects or ()):
+                return known
+        access = self._access()
+        config = cached(self._nc, ("takes", access.api.prefix, subject), lambda: _taker_of(access, subject))
+        if config is not None:
+            self._found.append(config)
+        return config
+
+    def _access(self) -> StreamAccess:
+        return StreamAccess(self._nc, self._options, "(sink)")
+
+    def take_fast_batches(self, subjects: set[bytes]) -> bool:
+        """True if one stream takes all of them, in fast batches. publishMode=fast makes all other cases an error."""
+        required = self._options.publish_mode == "fast"
+        recent = self._may_ask and self._access().capabilities.at_least((2, 14)) is True
+        good = recent and self._same_fast_stream(subjects, required)
+        if not good and required:
+            raise self._options.refuse(
                 "JETSTREAM_SERVER_TOO_OLD",
                 "publishMode=fast needs nats-server 2.14 and one stream with allow_batched for all subjects of a task; "
                 "use publishMode=auto or async",
             )
         return good
 
-    def _one(self, subject: bytes) -> bool:
-        known = self._known.get(subject)
-        if known is None:
-            if len(self._known) > 10_000:
-                self._known.clear()
-            text = subject.decode("utf-8", "surrogateescape")
-            known = self._known[subject] = any(matches(pattern, text) for pattern in self._patterns or ())
-        return known
-
-    def _find(self, subject: str) -> list[str]:
-        """The subjects of the stream that takes `subject`, if it takes fast batches; otherwise none."""
-        access = self._access
-        if access.capabilities.at_least((2, 14)) is not True:
-            return []
+    def _same_fast_stream(self, subjects: set[bytes], required: bool) -> bool:
         try:
-            config = taker_of(access, subject)
+            first = self.of(min(subjects))
+            return bool(first and first.allow_batched) and all(self.of(subject) is first for subject in subjects)
         except Refused:
-            if self._required:
+            if required:
                 raise
-            return []  # an account with permission to publish, but not to ask
-        return list(config.subjects or ()) if config is not None and config.allow_batched else []
-
-
-def taker_of(access: StreamAccess, subject: str) -> StreamConfig | None:
-    """The configuration of the one stream that takes `subject`."""
-    return cached(access.nc, ("takes", access.api.prefix, subject), lambda: _taker_of(access, subject))
+            self._may_ask = False  # an account with permission to publish, but not to ask
+            return False
 
 
 def _taker_of(access: StreamAccess, subject: str) -> StreamConfig | None:

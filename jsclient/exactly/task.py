@@ -24,9 +24,7 @@ from jsclient.exactly.publishing import TaskPublisher
 from jsclient.exactly.readback import Stored, Unsure, forget_others, keep, read_back
 from jsclient.exactly.replay import Sorter, Spool
 from jsclient.exactly.row_publisher import Row, RowPublisher, Totals
-from jsclient.exactly.sink_streams import taker_of
 from jsclient.nuid import new_token
-from jsclient.protocol import matches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.exactly.rows import Maker
     from jsclient.exactly.settings import WriteSettings
-    from jsclient.jetstream.api.models import StreamConfig
 
 log: logging.Logger = logging.getLogger("jsclient.exactly")
 
@@ -78,7 +75,7 @@ class JournaledTask:
         self._job = job
         self._key = key_of(job.query, job.batch)
         self._pace = Pace(journal)
-        self._takers: list[StreamConfig] = []
+        self._entered: set[str] = set()  # streams that are in the entry of the batch
         self._known: set[bytes] = set()  # subjects of streams that are in the entry of the batch
         self._attempt = b"." + new_token()
         self._alone = not journal.overtook  # no earlier attempt of this run can have rows in flight
@@ -115,15 +112,14 @@ class JournaledTask:
 
     def _announce(self, subject: bytes, publisher: TaskPublisher) -> None:
         """The stream that takes a subject must be in the entry of the batch before a row goes there."""
-        text = subject.decode("utf-8", "surrogateescape")
-        if not any(matches(pattern, text) for config in self._takers for pattern in config.subjects or ()):
-            config = taker_of(StreamAccess(self._nc, self._options, "(sink)"), text)
-            if config is None:
-                return  # no stream takes the row, as the publisher will find out
+        config = publisher.streams.of(subject)
+        if config is None:
+            return  # no stream takes the row, as the publisher will find out
+        if config.name not in self._entered:
             stream = StreamAccess(self._nc, self._options, config.name)
             self._journal.begins(config.name, lambda: stream.state().last)
             publisher.limit_patience(seconds_of(config.duplicate_window or 0) / 2)
-            self._takers.append(config)
+            self._entered.add(config.name)
         if len(self._known) > 10_000:
             self._known.clear()
         self._known.add(subject)
