@@ -76,19 +76,22 @@ class Connection:
     closed: Exception | None = None
     draining = is_draining = False
     round_trip = 0.0
+    max_payload = 1 << 20
     clock = Clock()
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.drainables = Drainables()
         self.inboxes: dict[bytes, Inbox] = {}
+        self._names = 0
         self.sinks: dict[str, Any] = {}
         self.published: list[str] = []
         self._engine = self.connection = self
         server.connection = self
 
     def new_inbox(self) -> str:
-        return f"_INBOX.{len(self.inboxes) + 1}"
+        self._names += 1
+        return f"_INBOX.{self._names}"
 
     def open_inbox(self, subject: str) -> Inbox:
         self.inboxes[subject.removesuffix("*").encode()] = made = Inbox(self)

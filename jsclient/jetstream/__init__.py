@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.consuming.messages import Messages
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
-    from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.pull_options import (
         FetchBatchesDict,
@@ -75,8 +74,7 @@ if TYPE_CHECKING:
         PullOptions,
         PullOptionsDict,
     )
-    from jsclient.jetstream.consuming.push import PushConsumer
-    from jsclient.jetstream.consuming.push_intake import PushOptionsDict
+    from jsclient.jetstream.consuming.push import OrderedPushConsumer, PushConsumer, PushOptionsDict
     from jsclient.jetstream.consuming.typed_message import TypedMsg
     from jsclient.jetstream.counters import CounterEntry, Counters, counter_sources, counter_value
     from jsclient.jetstream.message import JetStreamMsg, Metadata
@@ -113,7 +111,7 @@ _LATER = {
     "Messages": "consuming.messages",
     "Metadata": "message",
     "OrderedConsumer": "consuming.ordered",
-    "OrderedPushConsumer": "consuming.ordered_push",
+    "OrderedPushConsumer": "consuming.push",
     "Paused": "consuming.pull_options",
     "PullOptions": "consuming.pull_options",
     "PushConsumer": "consuming.push",
@@ -133,7 +131,7 @@ _LATER = {
     "PublishOptions": "publishing.options",
     "PublishWindowDict": "publishing.options",
     "PullOptionsDict": "consuming.pull_options",
-    "PushOptionsDict": "consuming.push_intake",
+    "PushOptionsDict": "consuming.push",
     "StreamConfigDict": "api.config_fields",
 }
 

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
-    from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
-    from jsclient.jetstream.consuming.push import PushConsumer
+    from jsclient.jetstream.consuming.push import OrderedPushConsumer, PushConsumer
     from jsclient.jetstream.publishing.options import JetStreamDict, PublishWindowDict
 
 

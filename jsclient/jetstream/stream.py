@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.api.config_fields import ConsumerConfigDict
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
-    from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
-    from jsclient.jetstream.consuming.push import PushConsumer
+    from jsclient.jetstream.consuming.push import OrderedPushConsumer, PushConsumer
     from jsclient.jetstream.context import JetStream
 
 
@@ -441,7 +440,7 @@ class Stream:
 
         `heartbeat`: seconds between the server's heartbeats (5).
         """
-        from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+        from jsclient.jetstream.consuming.push import OrderedPushConsumer
 
         return OrderedPushConsumer(self.js, self.name, heartbeat=heartbeat, **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+from jsclient.jetstream.consuming.push import OrderedPushConsumer
 from jsclient.testing import NatsServer, wait_until
 
 FLAG = "feature_flags { js_ack_fc_v2: true }"

@@ -15,7 +15,7 @@ import pytest
 
 from jsclient import errors
 from jsclient.jetstream import ConsumeContext, ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+from jsclient.jetstream.consuming.push import OrderedPushConsumer
 from jsclient.testing import NatsServer, wait_until
 
 HEARTBEAT = 1.0

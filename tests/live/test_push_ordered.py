@@ -12,8 +12,8 @@ from jsclient import errors
 from jsclient._connection import Mailbox
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.jetstream.consuming.messages import Messages
-from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedOptionsDict
+from jsclient.jetstream.consuming.push import OrderedPushConsumer
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 
@@ -102,7 +102,7 @@ def test_the_limits_of_other_push_readers_drop_nothing(js: JetStream) -> None:
 def test_messages_that_were_dropped_are_read_again(js: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:
     """nats.go #2107: a message counts when the reader takes it, so a drop before that is a gap."""
     mailbox = Mailbox(20, None)
-    monkeypatch.setattr("jsclient.jetstream.consuming.push_intake.Mailbox", lambda messages, nbytes: mailbox)
+    monkeypatch.setattr("jsclient.jetstream.consuming.push.Mailbox", lambda messages, nbytes: mailbox)
     with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages() as messages:
         publish(js, 10)
         assert take(messages, 5) == list(range(1, 6))

@@ -18,7 +18,7 @@ from jsclient.instruments import Instrumentation
 from jsclient.instruments.metrics import Prometheus
 from jsclient.instruments.tracing import OpenTelemetry
 from jsclient.jetstream.consuming.pull_options import PullOptions
-from jsclient.jetstream.consuming.push_intake import PushOptions
+from jsclient.jetstream.consuming.push import PushOptions
 from jsclient.services import ServiceConfig
 from jsclient.workers.options import PoolOptions
 

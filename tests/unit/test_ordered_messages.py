@@ -294,6 +294,6 @@ def test_a_message_that_cannot_be_decoded_says_so_when_its_value_is_read() -> No
 def test_it_is_closed_while_its_stream_is_being_checked() -> None:
     """By another thread: there was an AttributeError in the thread of a group."""
     rig = Rig()
-    rig.source.same_stream.check = lambda *_: rig.source.delete()  # type: ignore[method-assign]
+    rig.source.check_stream = lambda *_: rig.source.delete()  # type: ignore[method-assign]
     rig.source.create()
     assert rig.source.info is None

@@ -11,9 +11,8 @@ import pytest
 from tests.ordered_rig import GONE, SILENCE, a_question_ends_with_the_call, sent, stream
 
 from jsclient import errors
-from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer, OrderedPushMessages, OrderedPushSource
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedState
-from jsclient.jetstream.consuming.push_intake import PushOptions
+from jsclient.jetstream.consuming.push import OrderedPushConsumer, OrderedPushMessages, OrderedPushSource, PushOptions
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
 
@@ -90,6 +89,21 @@ def test_control_frames_of_an_earlier_consumer_say_nothing() -> None:
     assert rig.messages.resets == 0
 
 
+def test_every_consumer_has_its_own_subject() -> None:
+    rig = Rig()
+    before = rig.subject
+    rig.comes((1, 1), (3, 3))
+    assert rig.taken() == [1]
+    assert rig.subject != before
+    rig.comes(
+        rig.status("100 Idle Heartbeat", "Nats-Last-Consumer: 3\r\n", subject=before),
+        rig.status("409 Consumer Deleted", subject=before),
+        (2, 1),
+    )
+    assert rig.taken() == [2]
+    assert rig.messages.resets == 1
+
+
 def test_what_is_no_reason_for_a_new_one_is_told() -> None:
     rig = Rig()
     told: list[Exception] = []
@@ -116,7 +130,7 @@ def test_a_server_that_leaves_the_cluster_is_asked_soon() -> None:
 
 
 def test_such_a_question_ends_with_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jsclient.jetstream.consuming.ordered_push.QUESTIONS", (0.0, 0.4))
+    monkeypatch.setattr("jsclient.jetstream.consuming.ordered_messages.QUESTIONS", (0.0, 0.4))
     a_question_ends_with_the_call(Rig())
 
 
@@ -183,8 +197,8 @@ def test_it_is_closed_by_another_thread_while_its_consumer_cannot_be_made() -> N
 
 def test_it_is_closed_while_its_stream_is_being_checked() -> None:
     rig = Rig()
-    rig.source.same_stream.check = lambda *_: rig.source.delete()  # type: ignore[method-assign]
-    rig.source.create("inbox")
+    rig.source.check_stream = lambda *_: rig.source.delete()  # type: ignore[method-assign]
+    rig.source.create()
     assert rig.source.info is None
 
 
@@ -220,6 +234,6 @@ def test_a_message_that_comes_just_when_it_is_stopped_is_not_delivered(monkeypat
         rig.messages.stop()
         return sent(rig.state.name, 1, 1)
 
-    monkeypatch.setattr(type(rig.messages._push), "take", take)
+    monkeypatch.setattr(type(rig.messages._intake), "take", take)
     assert list(rig.messages) == []
     assert rig.messages.delivered == 0

@@ -11,14 +11,14 @@ import pytest
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream.api import consumer_requests
-from jsclient.jetstream.consuming import ordered_reset
-from jsclient.jetstream.consuming.ordered_reset import (
+from jsclient.jetstream.consuming.ordered_messages import (
     GONE_ATTEMPTS,
+    SHORTEST_CREATE,
     ConsumerRecreator,
-    SameStream,
+    OrderedSource,
     take_turn,
-    why_silent,
 )
+from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedState
 from jsclient.waiting import new_turn
 
 MADE = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
@@ -62,56 +62,57 @@ class Read:
 
 
 def test_it_is_tried_until_it_works_with_longer_and_longer_pauses() -> None:
-    read = Read(SILENCE, SILENCE, SILENCE, SILENCE)
+    read: Any = Read(SILENCE, SILENCE, SILENCE, SILENCE)
     assert ConsumerRecreator(None).run(read, Deadline(None))
     assert read.pauses == [0.25, 0.5, 1.0, 1.0]
     assert read.told == [SILENCE] * 4
 
 
 def test_a_link_that_is_down_is_no_attempt_and_its_return_begins_anew() -> None:
-    read = Read(False, False, SILENCE, SILENCE)
+    read: Any = Read(False, False, SILENCE, SILENCE)
     read.comes_back = True
     assert ConsumerRecreator(1_000).run(read, Deadline(None))
     assert read.pauses == [1.0, 1.0, 0.25, 0.25]
 
 
 def test_the_next_call_goes_on_with_it() -> None:
-    read, again = Read(SILENCE), ConsumerRecreator(None)
+    read: Any = Read(SILENCE)
+    again = ConsumerRecreator(None)
     assert not again.run(read, Deadline(0))
     assert again.run(read, Deadline(0))
-    assert read.timeouts[0] == ordered_reset.SHORTEST_CREATE
+    assert read.timeouts[0] == SHORTEST_CREATE
 
 
 def test_attempts_are_limited() -> None:
-    read = Read(SILENCE, SILENCE, SILENCE)
+    read: Any = Read(SILENCE, SILENCE, SILENCE)
     assert ConsumerRecreator(2).run(read, Deadline(None))
     assert [type(error) for error in read.given_up] == [errors.OrderedConsumerReset]
     assert read.given_up[0].__cause__ is SILENCE
 
 
 def test_a_stream_that_is_not_there_is_believed_the_third_time() -> None:
-    read = Read(*[NO_STREAM] * GONE_ATTEMPTS)
+    read: Any = Read(*[NO_STREAM] * GONE_ATTEMPTS)
     assert ConsumerRecreator(None).run(read, Deadline(None))
     assert (read.told, read.given_up) == ([NO_STREAM] * 2, [NO_STREAM])
 
 
 @pytest.mark.parametrize("error", [DENIED, errors.StreamRecreated(404, ""), errors.ConfigError("no")])
 def test_what_no_attempt_can_mend_ends_it(error: Exception) -> None:
-    read = Read(error)
+    read: Any = Read(error)
     assert ConsumerRecreator(None).run(read, Deadline(None))
     assert read.given_up == [error]
 
 
 @pytest.mark.parametrize("error", [errors.ConnectionClosed("closed"), errors.Cancelled("cancelled")])
 def test_what_is_no_failure_goes_to_the_caller(error: Exception) -> None:
-    read = Read(error)
+    read: Any = Read(error)
     with pytest.raises(type(error)):
         ConsumerRecreator(None).run(read, Deadline(None))
     assert read.told == []
 
 
 def test_patience_grows_with_the_attempts() -> None:
-    read = Read(*[SILENCE] * 6)
+    read: Any = Read(*[SILENCE] * 6)
     ConsumerRecreator(None).run(read, Deadline(None))
     assert read.timeouts == [2.0] * 6 + [5.0]
 
@@ -125,13 +126,19 @@ def js_of(answer: Any) -> Any:
             raise answer
         return SimpleNamespace(created=answer)
 
-    return SimpleNamespace(api=SimpleNamespace(request=request, timeout=5.0))
+    return SimpleNamespace(nc=None, api=SimpleNamespace(request=request, timeout=5.0))
+
+
+def source_of(answer: Any) -> OrderedSource:
+    return OrderedSource(js_of(answer), "S", OrderedState(OrderedOptions()))
 
 
 def check(answer: Any) -> None:
-    same, made = SameStream(), SimpleNamespace(created=MADE)
-    same.check(js_of(errors.ApiError(500, 1, "not asked for the first one")), "S", made, Deadline(1))  # type: ignore[arg-type]
-    same.check(js_of(answer), "S", made, Deadline(1))  # type: ignore[arg-type]
+    made: Any = SimpleNamespace(created=MADE)
+    source = source_of(errors.ApiError(500, 1, "not asked for the first one"))
+    source.check_stream(made, Deadline(1))
+    source.js = js_of(answer)
+    source.check_stream(made, Deadline(1))
 
 
 @pytest.mark.parametrize("answer", [MADE, None, DENIED, UNAVAILABLE])
@@ -170,7 +177,7 @@ def test_a_silent_consumer_is_asked_for(monkeypatch: pytest.MonkeyPatch, answer:
             raise answer
 
     monkeypatch.setattr(consumer_requests, "info", info)
-    assert type(why_silent(js_of(None), "S", "C", "the consumer", 1.0)) is found
+    assert type(source_of(None).examine(1.0)) is found
 
 
 def test_a_turn_is_waited_for() -> None:

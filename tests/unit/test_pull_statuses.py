@@ -19,7 +19,7 @@ from jsclient import errors
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.fetch import BatchEnd
-from jsclient.jetstream.consuming.ordered_reset import MENDED
+from jsclient.jetstream.consuming.ordered_messages import MENDED
 from jsclient.jetstream.consuming.pull_statuses import STATUSES as ROWS
 from jsclient.jetstream.consuming.pull_statuses import Row, classify, row_of
 from jsclient.testing import FakeClient, FakeServer, ScriptFailed, wait_until

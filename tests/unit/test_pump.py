@@ -13,7 +13,7 @@ from tests.pull_rig import Connection, Server, Source, Stored, message
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.credit import FetchCredit, WindowCredit
-from jsclient.jetstream.consuming.pull_inboxes import PullInbox, pool_of
+from jsclient.jetstream.consuming.pull_inboxes import PullInbox, message_size, pool_of
 from jsclient.jetstream.consuming.pull_options import Paused, PullTerms, Resumed
 from jsclient.jetstream.consuming.pump import Notice, Pump, WindowPump
 from jsclient.jetstream.consuming.sources import QuestionLimit
@@ -69,7 +69,10 @@ class Rig:
 
     def take(self, count: int) -> None:
         for _ in range(count):
-            self.pump.count(self.pump.mailbox.popleft())
+            message = self.pump.mailbox.popleft()
+            if self.state.take() >= self.state.check_at:
+                self.pump.reached()
+            self.state.taken_bytes += message_size(message)
 
 
 def kinds(told: Sequence[Notice]) -> list[tuple[str, type]]:

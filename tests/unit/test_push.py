@@ -57,7 +57,7 @@ def test_what_is_taken_just_after_the_end_goes_back() -> None:
         return sent(b"C", 1, 1)
 
     iterator: Any = iter(messages)
-    iterator._push.take = late
+    iterator._intake.take = late
     assert list(messages) == []
     nc: Any = consumer.nc
     assert len(nc.server.returned) == 1

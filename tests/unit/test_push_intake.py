@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.pull_rig import Connection, Server, Stored, message
@@ -12,9 +12,9 @@ from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.consuming.pump import Notice
-from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions
+from jsclient.jetstream.consuming.push import PushIntake, PushOptions, PushSource
 from jsclient.message import Msg
-from jsclient.states import WAKE, LinkEvent
+from jsclient.states import LinkEvent
 from jsclient.testing import wait_until
 
 
@@ -37,7 +37,7 @@ class Source:
 
 
 def intake_of(source: Source, **options: Any) -> PushIntake:
-    return PushIntake(source, PushOptions(**options))
+    return PushIntake(cast(PushSource, source), PushOptions(**options))
 
 
 def status(text: str, headers: str = "", reply: bytes | None = None) -> Msg:
@@ -57,11 +57,9 @@ def test_messages_come_in_order_and_what_is_beside_them_is_told_apart() -> None:
     assert not intake.is_control(one)
     beat = intake.take(Deadline(0))
     assert intake.is_control(beat)
-    assert intake.control(beat) == ()
+    assert intake.status(beat) == ()
     assert intake.take(Deadline(0)) is None
     assert intake.take(Deadline(0.01)) is None
-    assert intake.is_control(WAKE)
-    assert intake.control(WAKE) == ()
 
 
 def test_a_stored_status_line_is_a_message() -> None:
@@ -72,8 +70,8 @@ def test_a_stored_status_line_is_a_message() -> None:
 def test_flow_control_is_answered_where_it_stands() -> None:
     source = Source(flow_control=True, idle_heartbeat=5.0)
     intake = intake_of(source)
-    intake.control(status("100 FlowControl Request", reply=b"$JS.FC.1"))
-    intake.control(status("100 Idle Heartbeat", "Nats-Consumer-Stalled: $JS.FC.2\r\n"))
+    intake.status(status("100 FlowControl Request", reply=b"$JS.FC.1"))
+    intake.status(status("100 Idle Heartbeat", "Nats-Consumer-Stalled: $JS.FC.2\r\n"))
     assert source.nc.published == ["$JS.FC.1", "$JS.FC.2"]
     assert intake.mailbox.max_messages is None, "flow control bounds it"
 
@@ -86,7 +84,7 @@ def test_flow_control_is_answered_where_it_stands() -> None:
     ],
 )
 def test_other_statuses_are_told(text: str, kind: str, error: type[Exception]) -> None:
-    (told,) = intake_of(Source()).control(status(text))
+    (told,) = intake_of(Source()).status(status(text))
     assert (told.kind, type(told.what)) == (kind, error)
 
 
@@ -126,10 +124,9 @@ def test_without_a_link_silence_says_nothing() -> None:
     intake = intake_of(source)
     source.nc.sinks["d"].link_event(LinkEvent.DISCONNECTED)
     event = intake.take(Deadline(0))
-    assert intake.is_control(event)
-    assert intake.control(event) == ()
+    intake.link_event(event)
     assert (intake.connected, intake.look(Deadline(0))) == (False, ())
-    intake.control(LinkEvent.RECONNECTED)
+    intake.link_event(LinkEvent.RECONNECTED)
     assert intake.connected
 
 
@@ -159,16 +156,6 @@ def test_a_server_that_leaves_is_passed_on() -> None:
     sink.server_left(LinkEvent.RECONNECTED)
     sink.server_left(LinkEvent.SERVER_LEFT)
     assert intake.take(Deadline(0)) is LinkEvent.SERVER_LEFT
-
-
-def test_the_next_consumer_has_another_subject() -> None:
-    source = Source()
-    intake = intake_of(source)
-    intake.move_to("e")
-    assert not intake.is_control(Msg(b"e", b"1", None, b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n"))
-    intake.moved_to("e")
-    assert intake.is_control(Msg(b"e", b"1", None, b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n"))
-    assert set(source.nc.sinks) == {"d", "e"}
 
 
 @pytest.mark.parametrize("connected", [True, False])

@@ -15,7 +15,7 @@ from jsclient import errors, kinds, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.listing import Reading
-from jsclient.jetstream.consuming.ordered_reset import take_turn
+from jsclient.jetstream.consuming.ordered_messages import take_turn
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import FETCH_TIMEOUT, PullOptionsDict
 from jsclient.jetstream.consuming.typed import Values, tell

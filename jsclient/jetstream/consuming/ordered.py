@@ -23,9 +23,10 @@ from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, BatchEnd
 from jsclient.jetstream.consuming.messages import Messages
-from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
-from jsclient.jetstream.consuming.ordered_reset import (
+from jsclient.jetstream.consuming.ordered_messages import (
     CREATE_TIMEOUT,
+    OrderedMessages,
+    OrderedSource,
 )
 from jsclient.jetstream.consuming.ordered_sequence import (
     LAST_PER_SUBJECT,

@@ -4,56 +4,92 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline, Timeout
 from jsclient.jetstream.api import consumer_requests
-from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
+from jsclient.jetstream.consuming.diagnosis import recreated
 from jsclient.jetstream.consuming.iterator import MessageIterator
-from jsclient.jetstream.consuming.ordered_reset import (
-    CREATE_AGAIN,
-    CREATE_TIMEOUT,
-    LONGEST_DELAY,
-    MENDED,
-    QUESTION_TIMEOUT,
-    QUESTIONS,
-    QUIET,
-    ConsumerRecreator,
-    SameStream,
-    Vain,
-    proves_nothing,
-    take_turn,
-    why_silent,
-)
-from jsclient.jetstream.consuming.ordered_sequence import (
-    DELIVER,
-    GAP,
-    SKIP,
-    OrderedState,
-)
+from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, SKIP, OrderedState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, message_size
-from jsclient.jetstream.consuming.pull_options import PullOptions
-from jsclient.jetstream.consuming.pump import Notice, WindowPump
+from jsclient.jetstream.consuming.pump import Intake, Notice, WindowPump, failed
 from jsclient.jetstream.consuming.sources import PullSource, QuestionLimit
-from jsclient.jetstream.consuming.typed import Values
-from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import M
-from jsclient.states import WAKE, LinkEvent
+from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.consuming.pull_options import PullOptions
+    from jsclient.jetstream.consuming.typed import Values
     from jsclient.jetstream.context import JetStream
     from jsclient.message import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.ordered")
 
 CHECKED_AT_ONCE: Final = 200
+
+FIRST_DELAY: Final = 0.25
+LONGEST_DELAY: Final = 1.0
+"""Back-off between attempts; elections last 4 to 8 s."""
+
+CREATE_TIMEOUT: Final = 5.0
+
+PATIENCE: Final = 2.0
+"""Seconds for an attempt at first. A cluster that has not yet noticed the death of a server may place the consumer
+there, and no answer ever comes. The next consumer has another name and may be placed elsewhere.
+"""
+
+IMPATIENT: Final = 6
+"""Attempts with this little patience, longer than elections last. After that a server may only be slow."""
+
+CREATE_AGAIN: Final = 1.0
+"""Seconds after which a CONSUMER.CREATE without an answer is sent again, because requests get lost while leaders
+change. All requests name the same consumer, so an answer to any of them is sufficient.
+"""
+
+SHORTEST_CREATE: Final = 0.15
+"""Seconds for creating a consumer within a call that does not wait at all: a poll must make progress, too."""
+
+OFFLINE_DELAY: Final = 1.0
+"""Seconds between two looks at the link while it is down; its return ends the wait."""
+
+GONE_ATTEMPTS: Final = 3
+"""Number of answers "stream not found" after which the client accepts it: a cluster that starts may give it wrongly."""
+
+QUESTIONS: Final = (0.05, 0.4, 0.8, 1.5, 3.0)
+"""Seconds after a server has left the cluster at which an ordered read that gets nothing asks for its consumer. That
+consumer is on one server only. In lame duck mode a server announces its end up to a second before its consumers stop.
+"""
+
+QUESTION_TIMEOUT: Final = 0.5
+"""Seconds for the answer. A call with a shorter timeout has only that time, and then silence proves nothing."""
+
+QUIET: Final = 0.04
+"""Seconds without a frame before such a question is worth asking."""
+
+MENDED: Final = (
+    errors.NoHeartbeat,
+    errors.ConsumerLeadershipChanged,
+    errors.PullServerShutdown,
+    errors.NoResponders,
+    errors.ConsumerDeleted,
+)
+"""Errors that a new consumer fixes."""
+
+HOPELESS: Final = (errors.ConfigError, errors.NotSupported, errors.PermissionViolation, errors.StreamRecreated)
+
+
+def take_turn(order: Any, timeout: float | None) -> bool:
+    """Wait for the thread that takes from the mailbox; False if it is still busy after `timeout` seconds."""
+    taken: bool = order.acquire() if timeout is None else order.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
+    return taken
 
 
 class OrderedSource(PullSource):
@@ -67,9 +103,9 @@ class OrderedSource(PullSource):
         self.stream_name = stream_name
         self.state = state
         self.info: ConsumerInfo | None = None
-        self.same_stream: SameStream = SameStream()
         self.lost: str = ""
         """The reason why the consumer must be re-created, or empty."""
+        self._made: dt.datetime | None = None  # when the first consumer was created
 
     def ask(self, timeout: Timeout) -> ConsumerInfo:
         """CONSUMER.INFO. If the consumer does not exist, the next read re-creates it."""
@@ -86,25 +122,59 @@ class OrderedSource(PullSource):
         state = self.state
         deadline = Deadline(timeout)
         self.delete()
-        config = state.next_config()
+        config = self.next_config()
         # In a variable, because another thread may close it meanwhile, which removes `self.info`.
         self.info = info = consumer_requests.put(
             self.js, self.stream_name, config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
         )
         try:
-            self.same_stream.check(self.js, self.stream_name, info, deadline)
+            self.check_stream(info, deadline)
         except errors.StreamRecreated:
             self.delete()
             raise
+        # A repeated create may find that a push consumer delivers already.
         state.created(info.num_pending + info.delivered.consumer_seq)
         self.pull_subject: str = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
         self.lost = ""
 
+    def next_config(self) -> ConsumerConfig:
+        return self.state.next_config()
+
+    def check_stream(self, info: ConsumerInfo, deadline: Deadline) -> None:
+        """Raises StreamRecreated if the stream is not the one with which the read began.
+
+        On a new stream of the same name, continuing after the last sequence would leave out its messages. Without
+        permission for STREAM.INFO there is no check. If no server answers, the call raises that error, and the next
+        attempt asks again.
+        """
+        if self._made is None:
+            self._made = info.created
+            return
+        timeout = max(deadline.at_most(CREATE_TIMEOUT), SHORTEST_CREATE)
+        try:
+            error = recreated(self.js, self.stream_name, self._made, timeout)
+        except (errors.PermissionViolation, errors.JetStreamUnavailable):
+            return
+        if error is not None:
+            raise error
+
     def examine(self, timeout: float) -> Exception | None:
-        """Ask if the consumer is alive, unless it must be re-created anyway."""
+        """Nothing came for a while: the reason to re-create the consumer, or None if it exists and is healthy.
+
+        The consumer may be gone, or its server may not answer. In both cases a new one costs less than waiting for the
+        old.
+        """
         if self.lost:
             return None
-        return why_silent(self.js, self.stream_name, self.state.name.decode(), str(self), timeout)
+        try:
+            consumer_requests.info(self.js, self.stream_name, self.state.name.decode(), timeout=timeout)
+        except (errors.ConsumerNotFound, errors.StreamNotFound):
+            return errors.ConsumerDeleted(404, "", f"{self} does not exist any more")
+        except errors.PermissionViolation:
+            return None  # no permission for the question: the alarm will report it
+        except errors.JsClientError as error:
+            return errors.NoHeartbeat(f"no heartbeat and no message of {self}, and no answer: {errors.brief(error)}")
+        return None
 
     def delete(self) -> None:
         """Delete the consumer on a best-effort basis, without waiting."""
@@ -137,100 +207,48 @@ class OrderedMessages(MessageIterator[M]):
     ) -> None:
         if options.cancel is not None:
             options.cancel.check()
+        source.create(timeout)
+        # Asking costs less than waiting for the old consumer, so questions are unlimited.
+        pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers), questions=QuestionLimit(0.0))
+        pump.inbox.one_server = True
+        self._begin(source, options, pump, on_close, values)
+
+    def _begin(
+        self,
+        source: OrderedSource,
+        options: Any,
+        intake: Intake,
+        on_close: Callable[[], None],
+        values: Values[Any] | None,
+    ) -> None:
         self.resets: int = 0
         self.cancel: Cancel | None = None  # the token of the fetch under way
         self._on_close = on_close
         self._order = waiting.new_turn()  # held by the one thread that takes from the mailbox
         self._ready: deque[Msg] = deque()
-        self._popleft = self._ready.popleft
         self._released = False
         self._recreator = ConsumerRecreator(source.state.options.max_reset_attempts)
         self._vain = Vain()
-        self._questions: deque[float] = deque()  # when to ask if the consumer still exists
-        source.create(timeout)
         self._vain.made()
-        # Asking costs less than waiting for the old consumer, so questions are unlimited.
-        self._pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers), questions=QuestionLimit(0.0))
-        self._pump.inbox.one_server = True
-        self._state = self._pump.state
-        super().__init__(source, options, self._pump, options.cancel, values)
+        self._questions: deque[float] = deque()  # when to ask if the consumer still exists
+        super().__init__(source, options, intake, getattr(options, "cancel", None), values)
+        self._popleft = self._ready.popleft
 
     # --- taking -------------------------------------------------------------------------------------------
 
-    def __next__(self) -> M:
-        # The same as _get, without its calls, which are a tenth of the cost of a message.
-        state = self._state
-        if state.due:
-            self._pull()
-        try:
-            item = self._popleft()
-            if not self._stopped:
-                if state.take() >= state.check_at and self._pump.reached():
-                    self.stop()
-                if state.max_bytes:
-                    # Summed up first: no other thread may run between reading and writing the count.
-                    size = len(item.raw_subject) + len(item.data) + len(item.raw_reply or b"")
-                    if item.raw_headers is not None:
-                        size += len(item.raw_headers)
-                    state.taken_bytes += size
-                decode = self._decode
-                if decode is None or not item.data:  # perhaps the server left it out
-                    make = self._make
-                    message = make(item, self.connection)
-                    if message is not None:
-                        return message
-                else:
-                    try:
-                        return TypedMsg(item, self.connection, True, None, self._values, decode(item.data))  # type: ignore[return-value]
-                    except Exception:  # reading its value raises
-                        return UnreadMsg(item, self.connection, True, None, self._values)  # type: ignore[return-value]
-            else:
-                self._ready.appendleft(item)  # not delivered: the next use begins with it
-        except IndexError:
-            pass
-        try:
-            message = self._get_in_turn(None)
-        except errors.IteratorClosed:
-            raise StopIteration from None
-        assert message is not None
-        return message
-
-    def _get(self, timeout: float | None) -> M | None:
-        """The next message, or None after the timeout."""
-        if self._state.due:
-            self._pull()
-        message = self._ready_one()
-        return message if message is not None else self._get_in_turn(timeout)
-
-    def _ready_one(self) -> M | None:
-        while True:
-            try:
-                item = self._popleft()
-            except IndexError:
-                return None
-            if self._stopped:
-                self._ready.appendleft(item)  # not delivered: the next use begins with it
-                return None
-            if self._pump.count(item):
-                self.stop()
-            message = self._make(item, self.connection)
-            if message is not None:
-                return message
-
-    def _pull(self) -> None:
-        self._user = get_ident()
-        self._pump.keep_pulling()
-
-    def _get_in_turn(self, timeout: float | None) -> M | None:
+    def _get_slowly(self, item: Any, timeout: float | None) -> M | None:
+        message = self._ready_one(item)
+        if message is not None:
+            return message
         deadline = Deadline(timeout)
         if not take_turn(self._order, timeout):
             return None
-        self._user = get_ident()
+        self._user = threading.get_ident()
         try:
             while True:
-                if not self._made_again(deadline):
+                if not self._has_consumer(deadline):
                     return None
-                message = self._ready_one()
+                message = self._ready_one(None)
                 if message is not None:
                     return message
                 if not self._take_some(deadline):
@@ -238,31 +256,48 @@ class OrderedMessages(MessageIterator[M]):
         finally:
             self._order.release()
 
+    def _ready_one(self, item: Any) -> M | None:
+        """A message that was checked, beginning with `item`."""
+        while True:
+            if item is None:
+                try:
+                    item = self._popleft()
+                except IndexError:
+                    return None
+            if self._stopped:
+                self._ready.appendleft(item)  # not delivered: the next use begins with it
+                return None
+            message = self._deliver(item)
+            if message is not None:
+                return message
+            item = None
+
     def _take_some(self, deadline: Deadline) -> bool:
         """Handle an item of the mailbox, or wait for one; False if time is up and none has come."""
         try:
-            item = self._mailbox.take()
-            if item is None and not deadline.expired():
-                item = self._pump.wait(deadline, self._questions[0] if self._questions else NEVER)
+            item = self._intake.take(deadline, self._questions[0] if self._questions else NEVER)
         except errors.SubscriptionClosed:
             self._finish()
         if item is None:
             self._look(deadline)
             return bool(self.source.lost or self._mailbox.items or not deadline.expired())
         self._handle(item)
-        self._check_more()
+        if not self.source.lost:
+            self._check_more()
         return True
 
     def _look(self, deadline: Deadline) -> None:
         """Nothing came: find out what the silence means."""
         patience = deadline.at_most(QUESTION_TIMEOUT)
         if not self._questions or time.monotonic() < self._questions[0] or patience <= 0:
-            self._on_notices(self._pump.look(deadline))
+            self._on_notices(self._intake.look(deadline))
             return
         self._questions.popleft()
         if time.monotonic() - self._mailbox.last_frame > QUIET:
-            told = self._pump.diagnose(patience)
-            self._on_notices([one for one in told if not proves_nothing(one.what, patience)])
+            found = self.source.examine(patience)
+            # Silence proves nothing within less time than an answer may take.
+            if found is not None and not (isinstance(found, errors.NoHeartbeat) and patience < QUESTION_TIMEOUT):
+                self._on_notices(failed(found))
 
     def catch_up(self, deadline: Deadline) -> bool:
         """Handle everything that has come, and have a consumer; False if that did not succeed in time."""
@@ -270,7 +305,7 @@ class OrderedMessages(MessageIterator[M]):
             return False
         try:
             while True:
-                if not self._made_again(deadline):
+                if not self._has_consumer(deadline):
                     return False
                 if not self._mailbox.items and self._mailbox.closed is None:
                     return True
@@ -278,58 +313,45 @@ class OrderedMessages(MessageIterator[M]):
         finally:
             self._order.release()
 
-    def _handle(self, item: Any) -> None:
-        """Handle an item of the mailbox; messages are checked and added to `_ready`."""
-        if item is WAKE:
-            return
-        if isinstance(item, LinkEvent):
-            self._link_event(item)
-        elif isinstance(item, Cancel):
+    def _handle(self, item: Any) -> M | None:
+        if isinstance(item, Cancel):
             if item is self.cancel:  # else of an earlier fetch
                 raise item.error()
-        elif isinstance(item, Exception):
-            self._fail(item)  # no permission to publish pulls
-        elif self._pump.inbox.is_control(item):
-            self._on_notices(self._pump.status(item))
-        elif self._stopped:
-            self._return(item)
-        else:
-            self._checked(item, self.source.state.check(item.raw_reply))
+            return None
+        return super()._handle(item)
+
+    def _came(self, item: Msg) -> None:
+        self._checked(item, self.source.state.check(item.raw_reply))
 
     def _checked(self, item: Msg, verdict: str) -> None:
         if verdict is DELIVER:
             self._ready.append(item)
         elif verdict is SKIP:
-            self._state.take()  # delivered before; it counts as one of the requested messages
+            self._take()  # delivered before; it counts as one of the requested messages
         elif verdict is GAP:
             self.source.lost = f"messages are missing before {item.reply}"
 
     def _check_more(self) -> None:
-        """Check the other items, up to the next one that is not a message."""
-        if self.source.lost:
-            return
+        """Check the messages that follow in the mailbox, up to an item that is not a plain one of this consumer.
+
+        Such an item has to wait for the messages before it, because a push consumer's flow control counts them.
+        """
         popleft, head = self._mailbox.popleft, self.source.state.head
-        row: list[Msg] = []  # plain messages of the present consumer
+        row: list[Msg] = []
         for _ in range(CHECKED_AT_ONCE):
             try:
                 item = popleft()
+            except IndexError:
+                break
+            try:
                 headers = item.raw_headers
                 if (headers is None or headers[8:9] != b" ") and item.raw_reply.startswith(head):
                     row.append(item)
                     continue
-            except IndexError:
-                break
             except AttributeError:
                 pass  # a link event
-            self._checked_row(row)
-            row = []
-            if not self.source.lost:
-                self._handle(item)
-            if self.source.lost:
-                return
-        self._checked_row(row)
-
-    def _checked_row(self, row: list[Msg]) -> None:
+            self._mailbox.items.appendleft(item)
+            break
         if not row:
             return
         state = self.source.state
@@ -337,17 +359,16 @@ class OrderedMessages(MessageIterator[M]):
             self._ready.extend(row)
             return
         for item in row:
-            if self.source.lost:
-                return
-            self._checked(item, state.check(item.raw_reply))
+            if not self.source.lost:
+                self._checked(item, state.check(item.raw_reply))
 
     # --- what makes a new consumer necessary ----------------------------------------------------------------
 
     def _link_event(self, event: LinkEvent) -> None:
         if event is LinkEvent.DISCONNECTED:
-            self._pump.disconnected()
+            self._intake.disconnected()
         elif event is LinkEvent.RECONNECTED:
-            self._pump.connected = True
+            self._intake.connected = True
             self.source.lost = "reconnected"
         elif event is LinkEvent.SERVER_LEFT:
             now = time.monotonic()
@@ -368,23 +389,21 @@ class OrderedMessages(MessageIterator[M]):
 
     # --- the new consumer -------------------------------------------------------------------------------------
 
-    def _made_again(self, deadline: Deadline) -> bool:
+    def _has_consumer(self, deadline: Deadline) -> bool:
         """Make the next consumer if that is necessary; False if time is up.
 
         It repeats with back-off until it works, the iterator is stopped, or attempts are used up.
         """
         self._check_open()
-        if not self.source.lost:
+        if not self.source.lost or self._draining:
             return True
         log.info("%s: %s; making a new one", self.source, self.source.lost)
-        if not self._paused(deadline):
+        if not self._paused(deadline) or not self._recreator.run(self, deadline):
             return False
-        if not self._recreator.run(self, deadline):
-            return False
+        self._check_open()
         self._vain.made()
         self.resets += 1
-        self._pump.go_on(*self._waiting_size())
-        self._check_open()
+        self._intake.go_on(*self._waiting_size())
         return True
 
     def _paused(self, deadline: Deadline) -> bool:
@@ -400,30 +419,32 @@ class OrderedMessages(MessageIterator[M]):
         return True
 
     def make_next(self, timeout: float) -> bool:
-        """For `ConsumerRecreator`: the new consumer sends the old one's unread messages again."""
-        self._pump.forget(*self._waiting_size())
+        """Make the next consumer, which sends the unread messages of the old one again. False if the link is down."""
+        self._intake.forget(*self._waiting_size())
         self._check_cancelled()
-        if not self._pump.connected:
+        if not self._intake.connected:
             return False
         self.source.create(timeout)
         self._questions.clear()
         return True
 
     def give_up(self, error: Exception) -> None:
+        """No attempt can succeed."""
         self._fail(error)
 
     def tell(self, error: Exception) -> None:
+        """An attempt failed; another one follows."""
         self._report(error)
 
     def pause(self, delay: float) -> bool:
         """Wait before the next attempt; True if the link came back meanwhile."""
         try:
-            item = self._pump.inbox.inbox.next(delay)
+            item = self._intake.next(delay)
         except errors.SubscriptionClosed:
             return False  # closed meanwhile by another thread: a regular end
         self._check_cancelled()
         if isinstance(item, LinkEvent):
-            self._pump.connected = item is LinkEvent.RECONNECTED
+            self._intake.connected = item is LinkEvent.RECONNECTED
         return item is LinkEvent.RECONNECTED
 
     def _check_cancelled(self) -> None:
@@ -463,3 +484,80 @@ class OrderedMessages(MessageIterator[M]):
                 self._ready.clear()
             self.source.delete()
             self._on_close()
+
+
+class Vain:
+    """Pauses after consumers that ended before they delivered a message: the next one may end like them."""
+
+    def __init__(self) -> None:
+        self._made = False
+        self._count = 0
+        self._not_before = 0.0
+
+    def made(self) -> None:
+        """A new consumer exists."""
+        self._made = True
+
+    def pause(self, expected: int, now: float) -> float:
+        """Seconds before the next one is created. `expected`: the number of the message that the last one owes."""
+        if self._made:
+            self._made = False
+            self._count = 0 if expected > 1 else self._count + 1
+            if self._count >= 2:
+                self._not_before = now + min(FIRST_DELAY * 2 ** (self._count - 2), LONGEST_DELAY)
+        return max(0.0, self._not_before - now)
+
+    def over(self) -> None:
+        """The link came back: the trouble that ended the last consumers may be over."""
+        self._not_before = 0.0
+
+
+class ConsumerRecreator:
+    """Re-creates the consumer of an ordered read, over any number of calls."""
+
+    def __init__(self, max_attempts: int | None) -> None:
+        self._max_attempts = max_attempts
+        self._begin()
+
+    def _begin(self) -> None:
+        self._attempts = self._gone = 0
+        self._delay = FIRST_DELAY
+
+    def run(self, reading: OrderedMessages[Any], deadline: Deadline) -> bool:
+        """Try until it works, or must be given up. False if time is up: call it again."""
+        while not reading.ending:
+            patience = PATIENCE if self._attempts < IMPATIENT else CREATE_TIMEOUT
+            timeout = max(deadline.at_most(patience), SHORTEST_CREATE)
+            try:
+                if reading.make_next(timeout):
+                    break
+                reading.pause(deadline.at_most(OFFLINE_DELAY))
+            except (errors.ConnectionClosed, errors.ForkedConnection, errors.Cancelled):
+                raise
+            except errors.JsClientError as error:
+                if self._is_over(reading, error):
+                    break
+                reading.tell(error)
+                back = reading.pause(deadline.at_most(self._delay))
+                self._delay = FIRST_DELAY if back else min(self._delay * 2, LONGEST_DELAY)
+            if deadline.expired():
+                return False
+        self._begin()
+        return True
+
+    def _is_over(self, reading: OrderedMessages[Any], error: errors.JsClientError) -> bool:
+        if isinstance(error, errors.StreamNotFound):
+            self._gone += 1
+            if self._gone >= GONE_ATTEMPTS:
+                reading.give_up(error)
+                return True
+        elif isinstance(error, HOPELESS):
+            reading.give_up(error)
+            return True
+        self._attempts += 1
+        if self._max_attempts is not None and self._attempts >= self._max_attempts:
+            lost = errors.OrderedConsumerReset(f"{reading.source} could not be made again in {self._attempts} attempts")
+            lost.__cause__ = error
+            reading.give_up(lost)
+            return True
+        return False

@@ -77,15 +77,106 @@ def too_large(limit: int) -> errors.MaxBytesExceeded:
     return errors.MaxBytesExceeded(409, "Message Size Exceeds MaxBytes", text)
 
 
-class Pump(Generic[C]):
-    """Keeps the pulls of one read under way. Threads may share it."""
+class Intake:
+    """The source of an iterator's messages: a Pump, or the subscription of a push consumer."""
+
+    connection: Connection
+    mailbox: Mailbox
+    lock: Any
+    state: Any
+    """The counters in the loop of an iterator: a credit, or its substitute."""
 
     # Initial values. They are class attributes because setting them one by one for every fetch takes 1 µs.
     missed_heartbeats: int = 0
     paused_until: Paused | None = None
     connected: bool = True
     halted: bool = False
-    """It was stopped or drains, so it sends no further pull."""
+    """It was stopped or drains, so it requests nothing more."""
+
+    @property
+    def delivered(self) -> int:
+        """Messages taken up to now."""
+        with self.lock:
+            count: int = self.state.delivered(self.state.taken())
+            return count
+
+    def take(self, deadline: Deadline, until: float = NEVER) -> Any:
+        """The next item. None at the deadline, when it is time to `look`, and at the time `until` (monotonic)."""
+        item = self.mailbox.take()
+        return self.wait(deadline, until) if item is None and not deadline.expired() else item
+
+    def wait(self, deadline: Deadline, until: float = NEVER) -> Any:
+        """The same, if nothing has come."""
+        raise AssertionError("subclasses say it")
+
+    def next(self, seconds: float | None) -> Any:
+        """The next item, or None after a number of seconds."""
+        raise AssertionError("subclasses say it")
+
+    def keep_pulling(self) -> None:
+        """Send the request that is due, if any."""
+
+    def reached(self) -> bool:
+        """The application has taken `state.check_at` messages. True if the last one was among them."""
+        return False
+
+    def look(self, deadline: Deadline) -> Sequence[Notice]:
+        """Nothing came: examine the silence."""
+        raise AssertionError("subclasses say it")
+
+    def is_control(self, item: Msg) -> bool:
+        """True if the server sent it to us, instead of a message of the stream."""
+        raise AssertionError("subclasses say it")
+
+    def status(self, message: Msg) -> Sequence[Notice]:
+        """A status came: act on it, and return its meaning."""
+        raise AssertionError("subclasses say it")
+
+    def link_event(self, event: LinkEvent) -> None:
+        """The link was lost, or is new."""
+
+    def disconnected(self) -> None:
+        """The link was lost, and the owner does everything else."""
+        self.connected = False
+
+    def forget(self, ready: int, ready_bytes: int) -> None:
+        """For ordered reads: drop messages of the old consumer, except checked ones that wait (`ready`)."""
+
+    def go_on(self, ready: int, ready_bytes: int) -> None:
+        """The new consumer exists: take from it."""
+
+    def withdraw(self) -> None:
+        """UNSUB: the server sends nothing more, but messages on their way still arrive. Does not wait."""
+
+    def complete(self) -> None:
+        """After `withdraw` and a flush: the end comes after the messages in the mailbox."""
+
+    def leftovers(self) -> list[Msg]:
+        """Empty the mailbox; returns the messages delivered and not taken."""
+        raise AssertionError("subclasses say it")
+
+    def release(self) -> None:
+        """No thread takes from it any more."""
+
+    def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
+        """Unsubscribe, wait for messages on their way, and return messages delivered and not taken.
+
+        `more`: other messages go back with these.
+        """
+        raise AssertionError("subclasses say it")
+
+    def abandon(self, give_back: bool) -> None:
+        """For an iterator without references. A finalizer runs anywhere, even on a thread that holds our locks, so
+        another thread does the work.
+        """
+        self.release()
+        engine_of(self.connection).run_callback(_abandon, self, give_back)
+
+
+class Pump(Intake, Generic[C]):
+    """Keeps the pulls of one read under way. Threads may share it."""
+
+    state: C
     doubtful: bool = False
     """After a lost link or silence, a pull may be alive on the server that the client has written off."""
     ends_at = NEVER
@@ -110,12 +201,12 @@ class Pump(Generic[C]):
         self.source = source
         self.terms: PullTerms = terms
         self.state = state
-        self.connection: Connection = source.nc
+        self.connection = source.nc
         self._engine = engine_of(self.connection)
         self._pool = pool_of(self.connection)
         self.inbox: PullInbox = self._pool.lease(self.connection, source.pull_subject)
-        self.mailbox: Mailbox = self.inbox.mailbox
-        self.lock: Any = self.inbox.lock
+        self.mailbox = self.inbox.mailbox
+        self.lock = self.inbox.lock
         self._subject = source.pull_subject
         self._watchdog = watchdog or Watchdog.of_pulls(terms, time.monotonic())
         self._questions = questions or QuestionLimit(DIAGNOSE_EVERY)
@@ -174,6 +265,9 @@ class Pump(Generic[C]):
             seconds = left if due == NEVER else due - now if left is None else min(left, due - now)
             return self.inbox.inbox.next(seconds)
         return None
+
+    def next(self, seconds: float | None) -> Any:
+        return self.inbox.inbox.next(seconds)
 
     def _next_timer(self, now: float) -> float:
         """The time to look again although nothing came: a back-off ends, or silence becomes an alarm."""
@@ -261,6 +355,9 @@ class Pump(Generic[C]):
     def _lost_link(self) -> None:
         self.connected, self.doubtful = False, True
         self.state.lost(*self.inbox.snapshot())
+
+    def is_control(self, item: Msg) -> bool:
+        return self.inbox.is_control(item)
 
     def status(self, message: Msg) -> Sequence[Notice]:
         """A status came: count it, send the pull that is due, and return its meaning."""
@@ -399,21 +496,17 @@ class Pump(Generic[C]):
         return min((meaning.unserved or asked)[0], asked[0])
 
     def withdraw(self) -> None:
-        """UNSUB: the server sends nothing more, but messages on their way still arrive. Does not wait."""
         self.halted = True
         if self.mailbox.closed is None:
             self._engine.remove_subscription(self.inbox.inbox, tell_server=True, keep_sink=True)
 
     def complete(self) -> None:
-        """After `withdraw` and a flush: the end comes after the messages in the mailbox."""
         self.inbox.inbox.drain_sub()
 
     def leftovers(self) -> list[Msg]:
-        """Empty the mailbox; returns the messages delivered and not taken."""
         return self.inbox.leftovers()
 
     def release(self) -> None:
-        """No thread takes from it any more."""
         self._pool.forget(self.inbox)
 
     def put_back(self) -> None:
@@ -421,18 +514,7 @@ class Pump(Generic[C]):
         self._pool.give_back(self.inbox)
 
     def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
-        """Unsubscribe, wait for messages on their way, and return messages delivered and not taken.
-
-        `more`: other messages go back with these.
-        """
         return self.inbox.settle(give_back, timeout, more=more)
-
-    def abandon(self, give_back: bool) -> None:
-        """For an iterator without references. A finalizer runs anywhere, even on a thread that holds our locks, so
-        another thread does the work.
-        """
-        self.release()
-        self._engine.run_callback(_abandon, self.inbox, give_back)
 
 
 class WindowPump(Pump[WindowCredit]):
@@ -453,24 +535,6 @@ class WindowPump(Pump[WindowCredit]):
                 self.waiting -= 1
                 if not self.waiting:
                     self.state.end_wait(time.monotonic())
-
-    @property
-    def delivered(self) -> int:
-        """Messages taken up to now."""
-        with self.lock:
-            return self.state.delivered(self.state.taken())
-
-    def count(self, item: Msg) -> bool:
-        """The application takes this message. True if it is the last one (`stop_after`)."""
-        state = self.state
-        last = state.take() >= state.check_at and self.reached()
-        if state.max_bytes:
-            # Summed up first: no other thread may run between reading and writing the count.
-            size = len(item.raw_subject) + len(item.data) + len(item.raw_reply or b"")
-            if item.raw_headers is not None:
-                size += len(item.raw_headers)
-            state.taken_bytes += size
-        return last
 
     def reached(self) -> bool:
         """The threshold is reached: pull now if a thread waits for messages, else at the next request for one.
@@ -502,7 +566,7 @@ def _explains(told: Sequence[Notice]) -> bool:
     return any(one.kind != "event" or isinstance(one.what, Paused) for one in told)
 
 
-def _abandon(inbox: PullInbox, give_back: bool) -> None:
-    left = inbox.settle(graceful=give_back)
+def _abandon(intake: Intake, give_back: bool) -> None:
+    left = intake.settle(give_back)
     if give_back:
-        nak_all(left, inbox.connection)
+        nak_all(left, intake.connection)
