@@ -62,9 +62,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.double_ack import double_ack_many
     from jsclient.jetstream.consuming.fetch import Batch, BatchEnd
-    from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.consuming.messages import Messages
-    from jsclient.jetstream.consuming.ordered import OrderedConsumer
+    from jsclient.jetstream.consuming.ordered import OrderedConsumer, OrderedRead
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.pull_options import (
         FetchBatchesDict,
@@ -105,7 +104,7 @@ _LATER = {
     "counter_value": "counters",
     "BatchEnd": "consuming.fetch",
     "FastBatch": "publishing.fast_batch",
-    "OrderedRead": "consuming.finite",
+    "OrderedRead": "consuming.ordered",
     "JetStreamMsg": "message",
     "MaxDeliveries": "advisories",
     "Messages": "consuming.messages",

@@ -91,7 +91,7 @@ class Chunks:
                 leave_buffered=True,
             )
         # The end of the stream does not matter: missing chunks are requested from its leader.
-        self._reading = Reading(consumer, messages, sys.maxsize, one_copy=False)
+        self._reading = Reading(messages, sys.maxsize, one_copy=False)
 
     def __iter__(self) -> Chunks:
         return self
@@ -104,7 +104,7 @@ class Chunks:
         try:
             return self._next()
         except StreamNotFound as error:
-            raise missing.deleted(self._reading.consumer.stream_name, NOT_WHOLE) from error
+            raise missing.deleted(self._reading.source.stream_name, NOT_WHOLE) from error
 
     def _next(self) -> JetStreamMsg:
         deadline = Deadline(_sooner(self._stall, self._deadline))
@@ -113,7 +113,7 @@ class Chunks:
             message = reading.take(deadline.at_most(reading.patience))
             if message is not None:
                 return message
-            if reading.look(deadline) is not None and reading.caught_up(reading.consumer.state.last_seq, deadline):
+            if reading.look(deadline) is not None and reading.caught_up(reading.source.state.last_seq, deadline):
                 raise gone(self._info)
             if deadline.expired():
                 raise TimedOut(

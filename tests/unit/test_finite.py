@@ -7,15 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from jsclient import errors, waiting
-from jsclient.jetstream.consuming.finite import OrderedRead
+from jsclient.jetstream.consuming.ordered import OrderedRead
 
 
 class Stuck:
     """Messages of an ordered consumer that ask the server, which does not answer."""
 
-    source = "the consumer"
-
     def __init__(self) -> None:
+        api = SimpleNamespace(timeout=5.0, is_imported=False)
+        self.source = SimpleNamespace(js=SimpleNamespace(api=api), stream_name="S")
         self.asking, self.stopped, self.closed = waiting.Gate(), waiting.Gate(), 0
 
     def _get(self, timeout: float | None) -> Any:
@@ -33,10 +33,7 @@ class Stuck:
 
 def test_an_ordered_read_is_closed_beside_a_thread_that_gets_no_answer() -> None:
     messages = Stuck()
-    api = SimpleNamespace(timeout=5.0, is_imported=False)
-    consumer: Any = SimpleNamespace(
-        js=SimpleNamespace(api=api), stream_name="S", open_messages=lambda *_, **__: messages
-    )
+    consumer: Any = SimpleNamespace(js=messages.source.js, stream_name="S", open_messages=lambda *_, **__: messages)
     read = OrderedRead(consumer, 9, timeout=5.0)
     ended: list[Any] = []
     thread = threading.Thread(target=lambda: ended.extend(read), daemon=True)

@@ -19,6 +19,7 @@ class Consumer:
     """An ordered consumer: `infos` in turn, `last` what its stream's leader has at each subject."""
 
     stream_name = "S"
+    info = "of its creation"
 
     def __init__(self, *infos: Any, got: int = 0, imported: bool = False, filters: Any = (), **last: Any) -> None:
         self.infos = list(infos)
@@ -30,7 +31,7 @@ class Consumer:
         api = SimpleNamespace(is_imported=imported, passes_many=False, prefix="$JS.far.API.")
         self.js: Any = SimpleNamespace(api=api, stream=lambda *_, **__: self)
 
-    def info(self, timeout: float) -> Any:
+    def ask(self, timeout: float) -> Any:
         found = self.infos.pop(0)
         if isinstance(found, Exception):
             raise found
@@ -46,6 +47,7 @@ class Consumer:
 
 class Messages:
     buffered = 0
+    source: Any = None
 
     def __init__(self) -> None:
         self.restarts: list[str] = []
@@ -66,7 +68,8 @@ def info(sent: int, pending: int = 0, name: str = "c") -> Any:
 
 def reading_of(consumer: Any, end: int | None = 10, one_copy: bool = True) -> tuple[Reading, Messages]:
     messages: Any = Messages()
-    return Reading(consumer, messages, end, one_copy), messages
+    messages.source = consumer
+    return Reading(messages, end, one_copy), messages
 
 
 def test_everything_that_was_sent_has_arrived() -> None:
@@ -75,7 +78,7 @@ def test_everything_that_was_sent_has_arrived() -> None:
     assert reading.look(Deadline(1)) is said
 
 
-@pytest.mark.parametrize("trouble", [errors.OrderedConsumerNotCreated("not yet"), SILENCE, info(3, name="older")])
+@pytest.mark.parametrize("trouble", [SILENCE, info(3, name="older")])
 def test_an_answer_that_says_nothing(trouble: Any) -> None:
     reading, messages = reading_of(Consumer(trouble, got=3))
     assert reading.look(Deadline(1)) is None
@@ -188,8 +191,9 @@ class Made:
 
     def __init__(self, js: Any, pending: int, *messages: Any) -> None:
         self.js = js
-        self.cached_info: Any = info(0, pending)
+        self.info: Any = info(0, pending)
         self.messages = Given()
+        self.messages.source = self
         self.messages.items = list(messages)
         self.skipped: list[int] = []
         self.for_all = False
@@ -209,7 +213,7 @@ class Made:
     def open_messages(self, deadline: Deadline, **window: Any) -> Any:
         return self.messages
 
-    def info(self, timeout: float) -> Any:
+    def ask(self, timeout: float) -> Any:
         found = self.infos.pop(0)
         if isinstance(found, Exception):
             raise found
@@ -300,7 +304,7 @@ def test_one_message_per_subject_is_read_in_the_order_of_the_stream() -> None:
 def test_who_wants_only_what_is_new_begins_where_the_consumer_did() -> None:
     context = Context(9)
     made = context.brings(0)
-    made.cached_info = info(7)
+    made.info = info(7)
     assert context.read("new", complete=True).complete
     assert made.skipped == [7]
 

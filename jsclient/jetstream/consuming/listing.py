@@ -20,8 +20,7 @@ from jsclient.jetstream.consuming.ordered_sequence import LAST_PER_SUBJECT
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import ConsumerInfo
-    from jsclient.jetstream.consuming.ordered import OrderedConsumer
-    from jsclient.jetstream.consuming.ordered_messages import OrderedMessages
+    from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
@@ -52,16 +51,16 @@ LIST_TIMEOUT: Final = 5.0
 class Reading:
     """Messages of an ordered consumer, and the proof that no more are to come. One thread takes."""
 
-    def __init__(self, consumer: OrderedConsumer, messages: OrderedMessages, end: int | None, one_copy: bool) -> None:
+    def __init__(self, messages: OrderedMessages, end: int | None, one_copy: bool) -> None:
         """`end` is the stream's last sequence before the consumer was created, None without permission to request it.
 
         `one_copy` means that the stream has one replica, so its consumers cannot be behind the leader.
         """
-        self.consumer = consumer
         self.messages = messages
+        self.source: OrderedSource = messages.source
         self.end = end
         self.one_copy = one_copy
-        self._api = consumer.js.api
+        self._api = self.source.js.api
         self._seen: tuple[Any, ...] = ()
         self._restarts = 0
         self._single = 0  # consumers in a row that delivered one message at most
@@ -92,16 +91,16 @@ class Reading:
 
         From now on the reading repeats lost messages. Raises ListingIncomplete.
         """
+        if self.source.info is None:
+            return None  # the next one is not created yet
         try:
-            info = self.consumer.info(timeout=deadline.at_most(ASK_TIMEOUT))
-        except errors.OrderedConsumerNotCreated:
-            return None
+            info = self.source.ask(deadline.at_most(ASK_TIMEOUT))
         except errors.ConsumerNotFound:
             self._read_again("the consumer is gone")
             return None
         except errors.JsClientError:
             return None  # the link is down, or no server answers: continue to wait
-        state = self.consumer.state
+        state = self.source.state
         if info.name != state.name.decode() or self.messages.buffered:
             return None
         sent, got = info.delivered.consumer_seq, state.expected - 1
@@ -124,7 +123,7 @@ class Reading:
         if self._single > 1:
             prefix = self._api.prefix[:-1]
             raise errors.ImportPassesOneResponse(
-                f"of {errors.counted(sent, 'message')} that stream {self.consumer.stream_name!r} sent {got} arrived, "
+                f"of {errors.counted(sent, 'message')} that stream {self.source.stream_name!r} sent {got} arrived, "
                 f"twice: the import of its API under {prefix!r} seems to pass one response for each request. Reading "
                 "has not removed the messages. The account that exports it must say `response_type: stream` (default: "
                 "singleton)."
@@ -134,7 +133,7 @@ class Reading:
         self._seen = ()
         self._restarts += 1
         if self._restarts > RESTARTS:
-            text = f"stream {self.consumer.stream_name!r} cannot be read to its end: {why}, {RESTARTS} times in a row"
+            text = f"stream {self.source.stream_name!r} cannot be read to its end: {why}, {RESTARTS} times in a row"
             raise errors.ListingIncomplete(text)
         self.messages.start_again(why)
 
@@ -147,7 +146,7 @@ class Reading:
     def at_head(self, position: int, deadline: Deadline) -> bool:
         """True if the stream's leader has no matching message after `position`, or there is no permission to ask it."""
         try:
-            return last_matching(self.consumer, deadline) <= position
+            return last_matching(self.source, deadline) <= position
         except errors.PermissionViolation:
             return True
         except errors.JsClientError:
@@ -198,7 +197,7 @@ class CompleteReading:
                 start = {"deliver_policy": "all"}  # the same messages, in the order in which new ones come
         self._in_order = start.get("deliver_policy") != LAST_PER_SUBJECT
         self.reading: Reading = self._open(start, end, one_copy, deadline)
-        state, info = self.reading.consumer.state, self.reading.consumer.cached_info
+        state, info = self.reading.source.state, self.reading.source.info
         if complete and info is not None:
             # If the consumer must be re-created before anything came, it begins here and not at its own "now".
             state.skip_to(info.delivered.stream_seq)
@@ -216,12 +215,12 @@ class CompleteReading:
 
     def _open(self, start: dict[str, Any], end: int | None, one_copy: bool, deadline: Deadline) -> Reading:
         consumer = self._js.ordered_consumer(self._stream.name, **self._options, **start)
-        return Reading(consumer, consumer.open_messages(deadline, **self._window), end, one_copy)
+        return Reading(consumer.open_messages(deadline, **self._window), end, one_copy)
 
     @property
     def _expected(self) -> int:
         """The number of messages that waited for the present consumer at its creation."""
-        info = self.reading.consumer.cached_info
+        info = self.reading.source.info
         return 1 if info is None else info.num_pending
 
     # --- taking ---------------------------------------------------------------------------------------------
@@ -257,7 +256,7 @@ class CompleteReading:
             if not self._unseen:
                 self._finish()
                 return True
-        info = self.reading.consumer.cached_info
+        info = self.reading.source.info
         if info is not None and meta.consumer == info.name and not beyond and meta.consumer_seq == info.num_pending:
             # All that were stored, and none of them newer than the end: the reading cannot have missed any.
             if self.reading.caught_up(seq, deadline):
@@ -300,7 +299,7 @@ class CompleteReading:
             return False
         if not self._in_order and self.reading.end is not None:
             self._go_on_in_order()
-        elif self.reading.caught_up(max(self.reading.consumer.state.last_seq, info.delivered.stream_seq), deadline):
+        elif self.reading.caught_up(max(self.reading.source.state.last_seq, info.delivered.stream_seq), deadline):
             self._finish()
         return self.complete
 
@@ -331,7 +330,7 @@ class CompleteReading:
     def _finish(self) -> None:
         self.complete = True
         self._subjects.clear()
-        state = self.reading.consumer.state
+        state = self.reading.source.state
         if self.reading.end:
             state.skip_to(self.reading.end)  # if the stream's last message was not for us
         if not state.last_seq:
@@ -345,10 +344,10 @@ class CompleteReading:
         self.reading.messages.close()
 
 
-def last_matching(consumer: OrderedConsumer, deadline: Deadline) -> int:
+def last_matching(source: OrderedSource, deadline: Deadline) -> int:
     """Sequence of the last message that the consumer's filters select, from the stream's leader; 0 if there is none."""
-    given = consumer.state.options.filter_subjects
-    stream = consumer.js.stream(consumer.stream_name, fetch_info=False)
+    given = source.state.options.filter_subjects
+    stream = source.js.stream(source.stream_name, fetch_info=False)
     last = 0
     for subject in ([given] if isinstance(given, str) else given) or [">"]:
         try:

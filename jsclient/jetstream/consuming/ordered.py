@@ -1,4 +1,4 @@
-"""Ordered consumers: every message once and in order, without acks, whatever happens to the consumer.
+"""Ordered consumers: every message once and in order, without acks, whatever happens to the consumer; and finite reads.
 
 The consumer on the server is disposable: in memory, one replica, acks off. Each message must have the next consumer
 sequence. If it has another one, heartbeats stop, the consumer is gone or the link was lost, the client makes a new
@@ -10,30 +10,28 @@ from __future__ import annotations
 import datetime as dt
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from jsclient import checks, errors, handlers, waiting
+from jsclient import checks, errors, handlers, kinds, waiting
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api import names
-from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, BatchEnd
+from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.messages import Messages
-from jsclient.jetstream.consuming.ordered_messages import (
-    CREATE_TIMEOUT,
-    OrderedMessages,
-    OrderedSource,
-)
+from jsclient.jetstream.consuming.ordered_messages import CREATE_TIMEOUT, OrderedMessages, OrderedSource, take_turn
 from jsclient.jetstream.consuming.ordered_sequence import (
     LAST_PER_SUBJECT,
     OrderedOptions,
     OrderedOptionsDict,
     OrderedState,
 )
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import (
     FETCH_TIMEOUT,
     MOST_MESSAGES,
@@ -41,15 +39,14 @@ from jsclient.jetstream.consuming.pull_options import (
     PullOptions,
     PullOptionsDict,
 )
-from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, with_values
+from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, tell, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
-from jsclient.jetstream.message import JetStreamMsg, M
+from jsclient.jetstream.message import JetStreamMsg, M, timestamp_ns
 from jsclient.jetstream.without_payload import refuse_headers_only
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.context import JetStream
 
 
@@ -62,6 +59,7 @@ AGAIN: Final = 0.1
 """Seconds before the client re-creates a consumer that vanished as soon as it was created."""
 
 T = TypeVar("T")
+R = TypeVar("R", bound="OrderedRead[Any]")
 
 
 class OrderedConsumer(Generic[M]):
@@ -156,11 +154,8 @@ class OrderedConsumer(Generic[M]):
         with self._fetch_stream(deadline) as stream:
             stream.cancel = cancel  # also None: the token of an earlier fetch has no meaning any more
             want = max_messages if seconds else min(max_messages, _available_now(stream, deadline))
-            if cancel is None:
+            with nullcontext() if cancel is None else cancel.ends(partial(stream._mailbox.put, cancel)):
                 batch = _gather(stream, want, deadline)
-            else:
-                with cancel.ends(partial(stream._mailbox.put, cancel)):
-                    batch = _gather(stream, want, deadline)
             if batch.ended is BatchEnd.COMPLETE and want < max_messages:
                 batch.ended = BatchEnd.NO_MESSAGES
             return batch
@@ -195,8 +190,6 @@ class OrderedConsumer(Generic[M]):
         Pass one of three ends. `end_seq` is the last stream sequence to read. `time` reads messages stored up to then.
         `drained=True` reads up to the stream's last message at the start. `timeout`: seconds for the next message (30).
         """
-        from jsclient.jetstream.consuming.finite import OrderedRead
-
         return OrderedRead(self, end_seq, time=time, drained=drained, timeout=timeout, values=self._values, **options)
 
     def _occupy(self) -> None:
@@ -263,28 +256,26 @@ def _options(
     return PullOptions(**given, first_messages=window[0], most_messages=window[1])
 
 
-def available(stream: OrderedMessages, deadline: Deadline | None = None) -> int:
-    """Number of matching messages that the application has still to receive, by one CONSUMER.INFO."""
-    source = stream.source
-    info = source.ask(DEFAULT if deadline is None else deadline.remaining())
-    sent = max(info.delivered.consumer_seq - (source.state.expected - 1), 0)
-    return info.num_pending + sent + stream.available
-
-
 def _available_now(stream: OrderedMessages, deadline: Deadline) -> int:
-    """The same from an existing consumer, after dealing with everything that happened since the last call."""
+    """Number of matching messages that the application has still to receive, by one CONSUMER.INFO.
+
+    It needs an existing consumer, and deals first with everything that happened since the last call.
+    """
+    source = stream.source
     while True:
         if not stream.catch_up(deadline):
             raise errors.ReadStalled(
-                f"{stream.source} could not be made again in time. What was taken is good. The next call goes "
-                "on with it."
+                f"{source} could not be made again in time. What was taken is good. The next call goes on with it."
             )
         try:
-            return available(stream, deadline)
+            info = source.ask(deadline.remaining())
         except errors.ConsumerNotFound:
             if deadline.expired():
                 raise
             waiting.Gate().wait(deadline.at_most(AGAIN))  # it may vanish as soon as it is created
+            continue
+        sent = max(info.delivered.consumer_seq - (source.state.expected - 1), 0)
+        return info.num_pending + sent + stream.available
 
 
 def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
@@ -300,3 +291,170 @@ def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
             raise
         return Batch(got, BatchEnd.ERROR, error)
     return Batch(got, BatchEnd.COMPLETE)
+
+
+# --- finite reads -------------------------------------------------------------------------------------------------
+# The end is fixed before the first message, so the last messages may be deleted or filtered out. The server's "no
+# messages" counts, but only if every message that the server has sent has arrived (see `Reading.caught_up`).
+
+
+class Until:
+    """The end of a finite read: the last sequence, or the last moment (both inclusive)."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        stream_name: str,
+        end_seq: int | None,
+        time: dt.datetime | None,
+        drained: bool,
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        if (end_seq is not None) + (time is not None) + drained != 1:
+            raise errors.ConfigError("read_until needs exactly one of end_seq, time and drained=True")
+        if end_seq is not None and end_seq < 0:
+            raise errors.ConfigError(f"end_seq must not be negative, got {end_seq}")
+        self._js = js
+        self._stream_name = stream_name
+        self.end_ns: int | None = None if time is None else timestamp_ns(time)
+        self.one_copy: bool = True
+        self.position: int = 0  # the sequence that a reading must have reached, once the end has passed
+        self.end_seq: int | None = self.last_seq(timeout) if drained else end_seq
+
+    def last_seq(self, timeout: Timeout = DEFAULT) -> int:
+        info = self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, timeout=timeout, read=True)
+        self.one_copy = (info.config.num_replicas or 1) == 1
+        return info.state.last_seq
+
+    def beyond(self, message: JetStreamMsg) -> bool:
+        """True if the message comes after the end."""
+        if self.end_seq is not None:
+            return message.stream_seq > self.end_seq
+        return message.metadata.timestamp_ns > (self.end_ns or 0)
+
+    def is_last(self, message: JetStreamMsg) -> bool:
+        return self.end_seq is not None and message.stream_seq >= self.end_seq
+
+    def passed(self, timeout: Timeout = DEFAULT) -> bool:
+        """True if the stream has passed the end, at a moment when the consumer has no message to deliver."""
+        if self.end_ns is not None:
+            if timestamp_ns(dt.datetime.now(dt.timezone.utc)) <= self.end_ns:
+                return False
+            self.position = self.last_seq(timeout)
+            return True
+        self.position = self.end_seq or 0
+        return self.position <= self.last_seq(timeout)
+
+
+class OrderedRead(Generic[M]):
+    """Iterates over the messages of an ordered consumer and ends exactly at the end: each once, in order, without acks.
+
+    `end_seq` is the last stream sequence to read. If the stream is shorter, the read waits for it. `time` reads
+    messages stored up to then. `drained=True` reads up to the last message of the stream at the start. The read waits
+    at most `timeout` seconds (30 by default) for the next message, then raises ReadStalled. Threads may share it.
+    """
+
+    def __init__(
+        self,
+        consumer: OrderedConsumer,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        timeout: Timeout = DEFAULT,
+        values: Values[Any] | None = None,
+        **options: Unpack[PullOptionsDict],
+    ) -> None:
+        kinds.check(int, None, end_seq=end_seq)
+        kinds.check(dt.datetime, None, time=time)
+        kinds.check(bool, drained=drained)
+        self._values, self._on_error = values, options.get("on_error")
+        self._timeout = resolve(timeout, FETCH_TIMEOUT)
+        deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
+        self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
+        self._turn = waiting.new_turn()
+        self._pending: int | None = None  # the number of messages still to come, from the last message
+        self._reading: Reading | None = None
+        if self.until.end_seq != 0:
+            messages = consumer.open_messages(deadline, **options)
+            self._reading = Reading(messages, self.until.end_seq, self.until.one_copy)
+
+    def __iter__(self: R) -> R:
+        return self
+
+    def __next__(self) -> M:
+        values = self._values
+        if values is None:
+            return self._read()  # type: ignore[return-value]
+        while True:
+            message = values.of(self._read())
+            if values.takes(message, partial(tell, self._on_error, "a finite read")):
+                return message  # type: ignore[return-value]
+
+    def _read(self) -> JetStreamMsg:
+        waiting.check_turn(self._turn, "a finite read was used")
+        with self._turn:
+            try:
+                message = self._next()
+            except errors.IteratorClosed:
+                message = None  # closed by another thread
+            if message is None:
+                self._close()
+                raise StopIteration
+            if self.until.is_last(message):
+                self._close()
+            return message
+
+    def _next(self) -> JetStreamMsg | None:
+        deadline = Deadline(self._timeout)
+        while self._reading is not None:
+            # A message with nothing behind it may be the end: look immediately, without a pause.
+            wait = 0.0 if self._pending == 0 else deadline.at_most(self._reading.patience)
+            message = self._reading.take(wait)
+            if message is not None:
+                self._pending = message.metadata.num_pending
+                return None if self.until.beyond(message) else message
+            if self._ended(self._reading, deadline):
+                return None
+            self._pending = None
+            if deadline.expired():
+                source = self._reading.source
+                raise errors.ReadStalled(f"no message of {source} in time, and the end is not reached")
+        return None
+
+    def _ended(self, reading: Reading, deadline: Deadline) -> bool:
+        # First the end of the stream, then the messages still to come: the other order would miss messages.
+        try:
+            passed = self.until.passed(deadline)
+        except errors.JsClientError:
+            passed = False
+        info = reading.look(deadline)
+        if not passed or info is None:
+            return False
+        reading.end, reading.one_copy = self.until.position, self.until.one_copy
+        return reading.caught_up(max(reading.source.state.last_seq, info.delivered.stream_seq), deadline)
+
+    def _close(self) -> None:
+        if self._reading is not None:
+            self._reading.messages.close()
+            self._reading = None
+
+    def close(self) -> None:
+        """End the read, even while another thread waits for the next message; idempotent."""
+        waiting.check_turn(self._turn, "a finite read was used")
+        reading = self._reading
+        if reading is not None:
+            reading.messages.stop()
+        if take_turn(self._turn, FLUSH_TIMEOUT):
+            try:
+                self._close()
+            finally:
+                self._turn.release()
+        elif reading is not None:
+            reading.messages.close()  # the thread that waits for the server's answer then finds it closed
+
+    def __enter__(self: R) -> R:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
