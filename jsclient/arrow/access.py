@@ -19,10 +19,10 @@ from jsclient.arrow.ranges import StreamState
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
 from jsclient.jetstream.api import consumer_requests
-from jsclient.jetstream.api.batch_answers import Parts, parts_of
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api
+from jsclient.jetstream.api.stored_messages import Parts, parts_of
 from jsclient.protocol import has_wildcard
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from jsclient import errors
 from jsclient.arrow.chunks import Chunk, Matching
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
-from jsclient.jetstream.api.batch_answers import Lost
+from jsclient.jetstream.batch_get import Lost
 
 if TYPE_CHECKING:
     from jsclient.arrow.access import StreamAccess

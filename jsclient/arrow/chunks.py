@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jsclient.jetstream.api.batch_answers import Parts
+from jsclient.jetstream.api.stored_messages import Parts
 from jsclient.jetstream.message import timestamp_ns
 from jsclient.message import Msg
 from jsclient.protocol import has_wildcard, matches

@@ -17,7 +17,7 @@ import pyarrow as pa
 from jsclient.arrow.chunks import Chunk
 from jsclient.arrow.documents import DocumentColumns, Message
 from jsclient.arrow.maps import map_array
-from jsclient.jetstream.api.batch_answers import EMPTY_BLOCK
+from jsclient.jetstream.api.stored_messages import EMPTY_BLOCK
 
 NUMBERED: Final = frozenset({"seq", "timestamp", "timestamp_ns", "revision", "time"})
 """Columns of numbers that are in the reply subject of each message."""

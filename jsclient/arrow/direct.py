@@ -18,7 +18,7 @@ from jsclient.arrow.chunks import Chunk, Matching, Times, direct_chunk
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.jetstream.api import headers as header_names
-from jsclient.jetstream.api.batch_answers import Answered, BatchGets
+from jsclient.jetstream.batch_get import Answered, BatchGets
 from jsclient.message import Msg
 
 SILENCE: Final = 5.0  # seconds without a frame of the answer, after which the request is repeated

@@ -1,31 +1,31 @@
-"""Reading many stored messages with one request (server 2.11, direct gets), or one by one on other servers."""
+"""Reading many stored messages with one request (server 2.11, direct gets), or one by one on other servers.
+
+`BatchGets` is for callers that take the messages of an answer in chunks. The reader thread hands over the messages of
+one read from the socket. This needs one queue operation for each chunk, and no object for a message other than the
+message itself.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import queue
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jsclient import kinds
+from jsclient import errors, kinds, waiting
+from jsclient._connection import LinkFrame, MessageSink
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.errors import (
-    BadResponse,
-    ConfigError,
-    JetStreamUnavailable,
-    ListingIncomplete,
-    MessageNotFound,
-    NoResponders,
-    NotSupported,
-    RequestTimeout,
-)
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base, names, stored_messages
-from jsclient.jetstream.api.batch_answers import Lost, check_follows
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.models import RawStreamMsg
-from jsclient.protocol import Msg
+from jsclient.message import Msg
+from jsclient.nuid import new_token
+from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.api.requests import Api
     from jsclient.jetstream.stream import Stream
 
 MAX_SUBJECTS: Final = 1000
@@ -46,6 +46,44 @@ ATTEMPTS: Final = 4
 """Requests for one part, if its messages are lost on the way."""
 
 
+class Lost(Exception):
+    """A message of an answer did not arrive. The messages of an answer are plain messages, and a broken route of a
+    cluster can lose some of them without a sign on our link."""
+
+
+class Answered(NamedTuple):
+    """The part of an answer that has arrived."""
+
+    messages: list[Msg]
+    parts: list[stored_messages.Parts]  # of each message
+    end: Msg | None  # the status behind the last message; None if more is to come
+
+
+class Answer:
+    """The messages of one answer, without a gap.
+
+    Each message, and the one at the end, names the sequence of the message sent before it; the first one has 0.
+    """
+
+    def __init__(self) -> None:
+        self._previous = 0
+
+    def take(self, messages: list[Msg]) -> Answered:
+        """The next messages. Raises Lost, and BadResponse for one without the headers of a direct get."""
+        end = messages.pop() if messages[-1].status is not None else None
+        parts = [stored_messages.taken_apart(message) for message in messages]
+        for part in parts:
+            self._check(part.previous)
+            self._previous = part.sequence
+        if end is not None and header_names.LAST_SEQUENCE in end.headers:
+            self._check(_number(end, header_names.LAST_SEQUENCE))
+        return Answered(messages, parts, end)
+
+    def _check(self, named: int | None) -> None:
+        if named is not None and named != self._previous:
+            raise Lost(f"after {self._previous} came what follows {named}")
+
+
 class _TooManyError(Exception):
     """More than 1,024 subjects match."""
 
@@ -63,11 +101,11 @@ def get_batch(
     """See Stream.get_batch; the call checks its arguments immediately, not at the first message."""
     kinds.check(int, None, max_bytes=max_bytes)
     if names.whole(batch, "batch") < 1:
-        raise ConfigError(f"batch must be 1 or more, got {batch}")
+        raise errors.ConfigError(f"batch must be 1 or more, got {batch}")
     if seq is not None and start_time is not None:
-        raise ConfigError("get_batch: seq and start_time exclude each other")
+        raise errors.ConfigError("get_batch: seq and start_time exclude each other")
     if seq is not None and names.whole(seq, "seq") < 1:
-        raise ConfigError(f"seq must be 1 or more, got {seq}")
+        raise errors.ConfigError(f"seq must be 1 or more, got {seq}")
     filter_ = None if subject is None else names.check_subject(subject, wildcards=True)
     since = None if start_time is None else model_base.format_time(model_base.as_timestamp(start_time, "start_time"))
     many = serves_many(stream, timeout)
@@ -91,7 +129,7 @@ def first_since(stream: Stream, start_time: dt.datetime, subject: str | None, ti
     ):
         return message
     where = "" if subject is None else f" on {subject!r}"
-    raise MessageNotFound(404, 10037, f"no message{where} since {start_time.isoformat()}")
+    raise errors.MessageNotFound(404, 10037, f"no message{where} since {start_time.isoformat()}")
 
 
 def _one_by_one_since(
@@ -127,7 +165,7 @@ def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: T
             return
         if messages[-1].seq < request.get("seq", 0):
             text = f"a batched get from sequence {request['seq']} brought message {messages[-1].seq}"
-            raise BadResponse(text, messages[-1].data)
+            raise errors.BadResponse(text, messages[-1].data)
         left = None if left is None else left - len(messages)
         request.pop("start_time", None)
         request["seq"] = messages[-1].seq + 1
@@ -148,32 +186,30 @@ def _part(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tuple[li
             return _exchange(stream, request, deadline)
         except Lost as error:
             lost = error
-    raise ListingIncomplete(f"stored messages of stream {stream.name!r} were lost on the way {ATTEMPTS} times: {lost}")
+    text = f"stored messages of stream {stream.name!r} were lost on the way {ATTEMPTS} times: {lost}"
+    raise errors.ListingIncomplete(text)
 
 
 def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tuple[list[RawStreamMsg], Msg]:
     js = stream.js
     subject = js.api.subject(f"DIRECT.GET.{stream.name}")
     messages: list[RawStreamMsg] = []
-    previous = 0
+    whole = Answer()
     try:
         for answer in js.nc.request_many(subject, model_base.encode(request), timeout=deadline.remaining()):
-            if answer.status is not None:
-                _check_end(answer, stream.name)
-                if header_names.LAST_SEQUENCE in answer.headers:
-                    check_follows(_number(answer, header_names.LAST_SEQUENCE), previous)
-                return messages, answer
-            parts = stored_messages.taken_apart(answer)
-            check_follows(parts.previous, previous)
-            messages.append(stored_messages.from_parts(parts, answer.data))
-            previous = parts.sequence
-            if parts.pending is None:
-                raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")
-    except NoResponders as error:
-        raise JetStreamUnavailable(
+            found, parts, end = whole.take([answer])
+            if end is not None:
+                _check_end(end, stream.name)
+                return messages, end
+            messages += map(stored_messages.from_parts, parts, [message.data for message in found])
+            if parts[0].pending is None:
+                text = "the server answered a batched get with a single message: it is older than 2.11"
+                raise errors.NotSupported(text)
+    except errors.NoResponders as error:
+        raise errors.JetStreamUnavailable(
             f"nobody answers on {subject!r}: no such stream, no direct gets on it, or no leader", subject
         ) from error
-    raise RequestTimeout(f"the answer from {subject!r} was not complete in time ({len(messages)} messages came)")
+    raise errors.RequestTimeout(f"the answer from {subject!r} was not complete in time ({len(messages)} messages came)")
 
 
 def _check_end(answer: Msg, stream: str) -> None:
@@ -194,7 +230,7 @@ def _one_by_one(stream: Stream, batch: int, seq: int, subject: str, timeout: Tim
     for _ in range(batch):
         try:
             message = stream.get_msg(seq, subject=subject, timeout=timeout)
-        except MessageNotFound:
+        except errors.MessageNotFound:
             return
         yield message
         seq = message.seq + 1
@@ -213,10 +249,10 @@ def get_last(
 ) -> Iterator[RawStreamMsg]:
     """See Stream.get_last_msgs."""
     if not subjects:
-        raise ConfigError("get_last_msgs needs at least one subject")
+        raise errors.ConfigError("get_last_msgs needs at least one subject")
     names.check_filters(subjects, "subjects")
     if up_to_seq is not None and up_to_time is not None:
-        raise ConfigError("get_last_msgs: up_to_seq and up_to_time exclude each other")
+        raise errors.ConfigError("get_last_msgs: up_to_seq and up_to_time exclude each other")
     bound: dict[str, Any] = {}
     if up_to_seq is not None:
         bound["up_to_seq"] = up_to_seq
@@ -227,7 +263,8 @@ def get_last(
     if serves_many(stream, whole):
         return _last_by_request(stream, subjects, bound, timeout)
     if bound:
-        raise NotSupported(f"up_to_seq and up_to_time need nats-server 2.11 and allow_direct on stream {stream.name!r}")
+        text = f"up_to_seq and up_to_time need nats-server 2.11 and allow_direct on stream {stream.name!r}"
+        raise errors.NotSupported(text)
     return iter(_last_by_subject(stream, subjects, whole))
 
 
@@ -241,7 +278,7 @@ def get_last_together(stream: Stream, subjects: list[str], deadline: Deadline) -
     if end.status is not None and end.status.code == NONE_FOUND:
         return None if messages or end.status.description != NO_RESULTS else []
     if _number(end, header_names.NUM_PENDING):
-        raise ConfigError(f"{len(subjects)} messages are too large for one answer of the server: ask for fewer")
+        raise errors.ConfigError(f"{len(subjects)} messages are too large for one answer of the server: ask for fewer")
     return messages
 
 
@@ -284,6 +321,75 @@ def _last_by_subject(stream: Stream, subjects: list[str], timeout: Timeout) -> l
     for subject in _matching(stream, subjects, timeout):
         try:
             found.append(stream.get_last_msg(subject, timeout=timeout))
-        except MessageNotFound:
+        except errors.MessageNotFound:
             continue
     return sorted(found, key=lambda message: message.seq)
+
+
+# --- in chunks --------------------------------------------------------------------------------------------------
+
+
+class AnswerSink(MessageSink):
+    """Gets lists of messages, link events and a refusal of its subject from the reader thread, in order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[list[Msg] | LinkEvent | BaseException] = queue.SimpleQueue()
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self._queue.put(messages)
+
+    def link_event(self, event: LinkEvent) -> None:
+        self._queue.put(event)
+
+    def failed(self, error: BaseException) -> None:
+        self._queue.put(error)
+
+    def next(self, timeout: float | None) -> list[Msg] | LinkEvent | None:
+        """The next list or event; None after `timeout` seconds. Raises what the server refused."""
+        try:
+            item = waiting.get(self._queue, timeout)
+        except queue.Empty:
+            return None
+        if isinstance(item, BaseException):
+            raise item
+        return item  # type: ignore[no-any-return]
+
+
+class BatchGets:
+    """Batched direct gets of one stream, one at a time. For one thread; to be closed."""
+
+    def __init__(self, api: Api, stream: str) -> None:
+        self._engine = engine_of(api.nc)
+        self._subject = api.subject(f"DIRECT.GET.{stream}")
+        self._sink = AnswerSink()
+        self._inbox = api.nc.new_inbox()
+        self._subscription = self._engine.open_sink(f"{self._inbox}.*", self._sink)
+        self._reply = b""
+        self._answer = Answer()
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Ask for a batch; the rest of the answer before is not wanted any more."""
+        reply = f"{self._inbox}.{new_token().decode()}"
+        self._engine.enqueue_at_once(
+            LinkFrame(self._engine.encode(self._subject, model_base.encode(request), reply=reply))
+        )
+        self._reply, self._answer = reply.encode(), Answer()
+
+    def next(self, silence: float) -> Answered:
+        """The next part of the answer. Raises RequestTimeout after `silence` seconds without a message, Lost,
+        ConnectionLost, and BadResponse for a message without the headers of a direct get."""
+        while True:
+            item = self._sink.next(silence)
+            if item is None:
+                raise errors.RequestTimeout(f"no answer on {self._subject!r} for {silence:g} s")
+            if isinstance(item, LinkEvent):
+                self._engine.check_usable()
+                if item is LinkEvent.DISCONNECTED:
+                    raise errors.ConnectionLost("the link was lost before the answer was complete")
+                continue
+            messages = [message for message in item if message.raw_subject == self._reply]
+            if messages:
+                return self._answer.take(messages)
+
+    def close(self) -> None:
+        self._subscription.close()

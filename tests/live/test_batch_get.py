@@ -12,8 +12,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, RawStreamMsg, Stream, StreamConfig
-from jsclient.jetstream.api.batch_answers import BatchGets, Lost
 from jsclient.jetstream.api.requests import Api
+from jsclient.jetstream.batch_get import BatchGets, Lost
 from jsclient.testing import NatsServer, Proxy
 
 SUBJECTS = ["s.a", "s.b", "s.a", "s.c", "s.b", "s.a"]

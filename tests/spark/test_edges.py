@@ -14,7 +14,7 @@ import jsclient
 from jsclient.arrow import chunks, pulling
 from jsclient.arrow.access import StreamAccess
 from jsclient.jetstream import JetStream
-from jsclient.jetstream.api.batch_answers import AnswerSink
+from jsclient.jetstream.batch_get import AnswerSink
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.values import moment
 from jsclient.testing import NatsServer

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import msgspec
+
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests, brief
-from jsclient.jetstream.api import batch_answers, model_base
 from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
 from jsclient.protocol import Msg, has_wildcard
 
@@ -93,17 +96,17 @@ def stored_message(message: Msg) -> RawStreamMsg:
     return from_parts(taken_apart(message), message.data)
 
 
-def taken_apart(message: Msg) -> batch_answers.Parts:
+def taken_apart(message: Msg) -> Parts:
     """The server's own headers of a direct get's answer, and the stored ones."""
     try:
-        return batch_answers.parts_of(message)
+        return parts_of(message)
     except ValueError as error:
         raise BadResponse(
             f"a direct get was answered without the stream's headers: {brief(error)}", message.data
         ) from error
 
 
-def from_parts(parts: batch_answers.Parts, data: bytes) -> RawStreamMsg:
+def from_parts(parts: Parts, data: bytes) -> RawStreamMsg:
     """The stored message."""
     try:
         time = model_base.parse_time(parts.time.decode())
@@ -150,3 +153,92 @@ class Reader:
             if not self._fall_back or (self._patience is None and isinstance(error, RequestTimeout)):
                 raise
         return from_leader(self._api, self._stream, request, deadline.remaining())
+
+
+# --- the headers of a direct get ------------------------------------------------------------------------------
+
+
+class Parts(msgspec.Struct, gc=False):
+    """One message of an answer, taken apart."""
+
+    stream: bytes  # the stream that answered: the one asked for, or a mirror of it
+    subject: bytes
+    sequence: int
+    time: bytes
+    pending: int | None
+    previous: int | None  # sequence of the message before it in the same answer, 0 for the first; only in batches
+    headers: bytes | None  # the headers that were stored
+
+
+# The headers that the server appends to the stored ones, in this order (2.9 to 2.15); the last two only in batches.
+# Headers of the same names that were stored with the message (republished or forged ones) come first and stay.
+_FIELDS: Final = (
+    rb"Nats-Stream: ?([^\r]*)\r\n"
+    rb"Nats-Subject: ?([^\r]*)\r\n"
+    rb"Nats-Sequence: ?(\d+)\r\n"
+    rb"Nats-Time-Stamp: ?([^\r]*)\r\n"
+    rb"(?:Nats-Num-Pending: ?(\d+)\r\n)?"
+    rb"(?:Nats-Last-Sequence: ?(\d+)\r\n)?"
+    rb"\r\n\Z"
+)
+_OWN: Final = re.compile(rb"\r\n" + _FIELDS)
+_CUT: Final = re.compile(_FIELDS)
+"""Behind a stored block without its end: the server cuts two bytes off, so the last stored line is incomplete."""
+_STREAM: Final = names.STREAM.encode()
+_SUBJECT: Final = names.SUBJECT.encode()
+_SEQUENCE: Final = names.SEQUENCE.encode()
+_TIME_STAMP: Final = names.TIME_STAMP.encode()
+_NUM_PENDING: Final = names.NUM_PENDING.encode()
+_LAST_SEQUENCE: Final = names.LAST_SEQUENCE.encode()
+_OURS: Final = frozenset({
+    _STREAM, _SUBJECT, _SEQUENCE, _TIME_STAMP, _NUM_PENDING, _LAST_SEQUENCE, names.UP_TO_SEQUENCE.encode(),
+})  # fmt: skip
+EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
+
+
+def parts_of(message: Msg) -> Parts:
+    """Remove the server's own headers; ValueError if they are missing."""
+    block = message.raw_headers or b""
+    found = _OWN.match(block, 8) or _OWN.search(block)
+    if found is not None:
+        rest = block[: found.start()] + b"\r\n\r\n"
+    elif found := _CUT.search(block):
+        whole = block.rfind(b"\r\n", 0, found.start())
+        rest = block[:whole] + b"\r\n\r\n" if whole > 0 else EMPTY_BLOCK
+    else:
+        return _parts_in_any_order(block)
+    stream, subject, sequence, time, pending, previous = found.groups()
+    return Parts(
+        stream,
+        subject,
+        int(sequence),
+        time,
+        None if pending is None else int(pending),
+        None if previous is None else int(previous),
+        None if rest == EMPTY_BLOCK else rest,
+    )
+
+
+def _parts_in_any_order(block: bytes) -> Parts:
+    """The same for another order of the headers: a future server may add or move some."""
+    values: dict[bytes, bytes] = {}
+    rest: list[bytes] = []
+    for line in reversed(block.split(b"\r\n")[1:]):
+        name, colon, value = line.partition(b":")
+        if colon and name.startswith(b"Nats-") and name in _OURS and name not in values:
+            values[name] = value.strip()
+        elif line:
+            rest.append(line)
+    try:
+        pending, previous = values.get(_NUM_PENDING), values.get(_LAST_SEQUENCE)
+        return Parts(
+            values[_STREAM],
+            values[_SUBJECT],
+            int(values[_SEQUENCE]),
+            values[_TIME_STAMP],
+            None if pending is None else int(pending),
+            None if previous is None else int(previous),
+            b"\r\n".join([b"NATS/1.0", *reversed(rest), b"", b""]) if rest else None,
+        )
+    except KeyError as error:
+        raise ValueError(f"a direct get answered without the header {error}") from None

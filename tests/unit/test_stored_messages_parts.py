@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsclient.jetstream.api.batch_answers import parts_of
+from jsclient.jetstream.api.stored_messages import parts_of
 from jsclient.message import Msg
 
 OWN = b"Nats-Stream: S\r\nNats-Subject: s.a\r\nNats-Sequence: 7\r\nNats-Time-Stamp: 2026-01-02T03:04:05.000000006Z\r\n"
