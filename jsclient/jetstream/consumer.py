@@ -15,11 +15,11 @@ from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
 from jsclient.jetstream.consuming.credit import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
+from jsclient.jetstream.consuming.hooks import ErrorHook
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_messages import PullMessages, each
 from jsclient.jetstream.consuming.pull_options import (
     FETCH_TIMEOUT,
-    ErrorHook,
     FetchBatchesDict,
     FetchBytesDict,
     FetchDict,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.jetstream.consuming import diagnosis
-from jsclient.jetstream.consuming.diagnosis import examine, why_gone, why_nobody
+from jsclient.jetstream.consuming import sources
+from jsclient.jetstream.consuming.sources import ConsumerSource
 
 MADE = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
 LATER = MADE + dt.timedelta(seconds=1)
@@ -36,12 +36,18 @@ def js_of(*answers: Any) -> Any:
             raise found
         return SimpleNamespace(created=found)
 
-    return SimpleNamespace(api=SimpleNamespace(request=request), timeouts=timeouts)
+    api = SimpleNamespace(request=request, subject=str)
+    return SimpleNamespace(nc=SimpleNamespace(max_payload=1), api=api, timeouts=timeouts)
+
+
+def source_of(js: Any, made: dt.datetime | None = MADE) -> ConsumerSource:
+    info: Any = SimpleNamespace(created=made)
+    return ConsumerSource(js, "S", "C", info)
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "LOOK_AGAIN", 0.001)
+    monkeypatch.setattr(sources, "LOOK_AGAIN", 0.001)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +64,11 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_fate_of_the_stream_is_told(answers: list[Any], found: type[Exception]) -> None:
-    assert type(why_gone(js_of(*answers), "S", MADE, GONE, 1.0)) is found
+    assert type(source_of(js_of(*answers)).why_deleted(GONE, 1.0)) is found
 
 
 def test_a_handle_that_never_asked_cannot_compare() -> None:
-    assert why_gone(js_of(), "S", None, GONE, 1.0) is GONE
+    assert source_of(js_of(), None).why_deleted(GONE, 1.0) is GONE
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_a_handle_that_never_asked_cannot_compare() -> None:
     ],
 )
 def test_what_an_alarm_finds_out(answers: list[Any], found: type) -> None:
-    assert type(examine(js_of(*answers), "S", "C", MADE, 1.0)) is found
+    assert type(source_of(js_of(*answers)).look_up(1.0)) is found
 
 
 @pytest.mark.parametrize(
@@ -95,12 +101,12 @@ def test_what_an_alarm_finds_out(answers: list[Any], found: type) -> None:
     ],
 )
 def test_why_nobody_takes_pulls(answers: list[Any], found: type) -> None:
-    assert type(why_nobody(js_of(*answers), "S", "C", MADE, NOBODY, 1.0)) is found
+    assert type(source_of(js_of(*answers)).why_nobody(NOBODY, 1.0)) is found
 
 
 def test_one_who_may_not_ask_is_told() -> None:
     with pytest.raises(errors.PermissionViolation):
-        why_nobody(js_of(DENIED), "S", "C", MADE, NOBODY, 1.0)
+        source_of(js_of(DENIED)).why_nobody(NOBODY, 1.0)
 
 
 def test_the_second_question_has_what_time_the_first_has_left() -> None:
@@ -114,7 +120,7 @@ def test_the_second_question_has_what_time_the_first_has_left() -> None:
         return ask(*args, **options)
 
     js.api.request = slow
-    why_nobody(js, "S", "C", MADE, NOBODY, 1.0)
+    source_of(js).why_nobody(NOBODY, 1.0)
     first, second = js.timeouts
     assert first == 1.0
     assert second <= 0.98

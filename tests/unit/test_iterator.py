@@ -13,7 +13,7 @@ from tests.pull_rig import Connection, Server, Source, Stored
 from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.iterator import call_hook
+from jsclient.jetstream.consuming.hooks import call_hook
 from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pump import Notice
@@ -104,9 +104,7 @@ def test_what_is_told_reaches_the_hooks_and_their_errors_nobody() -> None:
         heard.append(what)
         raise RuntimeError("of the application")
 
-    call_hook(hook, "said", "logged %s")
-    call_hook(None, "logged", "%s")
-    call_hook(None, "silent", None)
+    call_hook(hook, "said")
     assert heard == ["said"]
 
 

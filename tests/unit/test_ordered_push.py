@@ -215,7 +215,7 @@ def test_it_belongs_to_its_process() -> None:
     assert repr(consumer) == "<OrderedPushConsumer of 'S'>"
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(consumer)
-    assert OrderedPushSource(js, "S", OrderedState(OrderedOptions()), 5.0).why_deleted(GONE, 1.0) is GONE  # type: ignore[arg-type]
+    assert OrderedPushSource(js, "S", OrderedState(OrderedOptions()), 5.0).why_deleted(GONE, 1.0) is GONE
 
 
 def test_a_hook_may_stop_it_while_it_waits() -> None:

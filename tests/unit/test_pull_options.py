@@ -9,12 +9,12 @@ import pytest
 
 from jsclient.errors import ConfigError
 from jsclient.jetstream import ConsumerConfig
+from jsclient.jetstream.consuming.hooks import error_hook
 from jsclient.jetstream.consuming.pull_options import (
     MAX_MESSAGES,
     MOST_MESSAGES,
     MOST_UNMEASURED,
     PullOptions,
-    error_hook,
     options_for,
 )
 

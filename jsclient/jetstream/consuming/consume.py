@@ -12,9 +12,9 @@ from jsclient._connection import Drainable, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
+from jsclient.jetstream.consuming.hooks import call_hook, error_hook
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE
-from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.run_out import RUN_OUT
 from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.threads import Thread, start_all
@@ -94,11 +94,8 @@ class HandlerThreads(Drainable):
         """The server redelivers the message after ack_wait, unless the hook settles it."""
         if self._on_error is None:
             log.error("the handler failed on %r", message, exc_info=error)
-            return
-        try:
-            handlers.ran(self._on_error(error, message))
-        except Exception:
-            log.exception("a hook of the application failed")
+        else:
+            call_hook(self._on_error, error, message)
 
     def _ended_by(self, error: BaseException) -> None:
         """The end that one worker met ends all workers; it is reported once."""

@@ -21,7 +21,6 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.instruments import taken
 from jsclient.jetstream.consuming.credit import FetchCredit
-from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import (
     ELECTION,
     FLUSH_TIMEOUT,
@@ -35,7 +34,7 @@ from jsclient.jetstream.consuming.pull_inboxes import (
 from jsclient.jetstream.consuming.pull_options import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning
 from jsclient.jetstream.consuming.pump import Notice, Pump, too_large
-from jsclient.jetstream.consuming.sources import AckedConsumer
+from jsclient.jetstream.consuming.sources import ASK_TIMEOUT, AckedConsumer
 from jsclient.jetstream.consuming.watchdog import NEVER, SHORTEST_ASK, Watchdog
 from jsclient.states import LinkEvent, Wake
 

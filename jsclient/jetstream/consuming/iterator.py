@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from jsclient import errors, handlers, waiting
+from jsclient import errors, waiting
 from jsclient._connection import SLICE, Drainable
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
 from jsclient.instruments import taking
+from jsclient.jetstream.consuming.hooks import call_hook, error_hook
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE, nak_all, nak_frames
-from jsclient.jetstream.consuming.pull_options import FETCH_TIMEOUT, error_hook
+from jsclient.jetstream.consuming.pull_options import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.typed import Values, tell
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg, M
@@ -288,8 +289,11 @@ class MessageIterator(Drainable, Generic[M]):
         self._mailbox.wake()
 
     def _report(self, error: Exception | None) -> None:
-        if error is not None:
-            call_hook(error_hook(self.options.on_error), error, f"{self.source}: %s")
+        hook = error_hook(self.options.on_error)
+        if error is not None and hook is not None:
+            call_hook(hook, error)
+        elif error is not None:
+            log.warning("%s: %s", self.source, error, exc_info=error)
 
     def _on_notices(self, told: Sequence[Notice]) -> None:
         """Handle the findings of the pump."""
@@ -300,7 +304,8 @@ class MessageIterator(Drainable, Generic[M]):
                 self._report(what)
             else:
                 log.info("%s: %s", self.source, what)
-                call_hook(self.options.on_event, what, None)
+                if self.options.on_event is not None:
+                    call_hook(self.options.on_event, what)
 
     @property
     def buffered(self) -> int:
@@ -482,18 +487,6 @@ class MessageIterator(Drainable, Generic[M]):
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)
-
-
-def call_hook(hook: Any, value: Any, text: str | None) -> None:
-    """Call a hook of the application; its exceptions must not end the consume. Without a hook `text` is logged."""
-    if hook is None:
-        if text is not None:
-            log.warning(text, value, exc_info=value)
-        return
-    try:
-        handlers.ran(hook(value))
-    except Exception:
-        log.exception("a hook of the application failed")
 
 
 def _cancelled(of: weakref.ref[MessageIterator[Any]], token: Cancel) -> None:

@@ -15,12 +15,11 @@ from jsclient.cancel import Cancel
 from jsclient.durations import Deadline, Timeout
 from jsclient.jetstream.api import consumer_requests
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
-from jsclient.jetstream.consuming.diagnosis import recreated
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, SKIP, OrderedState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, message_size
 from jsclient.jetstream.consuming.pump import Intake, Notice, WindowPump, failed
-from jsclient.jetstream.consuming.sources import PullSource, QuestionLimit
+from jsclient.jetstream.consuming.sources import PullSource, QuestionLimit, recreated
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import M
 from jsclient.states import LinkEvent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -28,6 +27,7 @@ from jsclient.durations import (
 )
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.credit import UNLIMITED_BATCH, WindowCredit
+from jsclient.jetstream.consuming.hooks import ErrorHook
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import ConsumerConfig
@@ -65,29 +65,6 @@ EXPIRES: Final = 30.0
 
 HEARTBEAT: Final = 5.0
 """Seconds between heartbeats; twice this without one is an alarm. nats.go uses 15 s and notices after half a minute."""
-
-
-ErrorHook = Callable[[Exception], Any] | Callable[[Exception, Any], Any]
-"""The type of `on_error`: a function of the error, or of the error and the message that it is about."""
-
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def error_hook(hook: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """The hook as a function of error and message (None by default), even if it does not take the message.
-
-    It takes the message if it requires two arguments, or accepts any number of them.
-    """
-    if hook is None:
-        return None
-    try:
-        arguments = inspect.signature(hook).parameters.values()
-    except (TypeError, ValueError):  # it is written in C and has no signature
-        return lambda error, message=None: hook(error)
-    needed = [one for one in arguments if one.kind in _POSITIONAL and one.default is one.empty]
-    if len(needed) == 2 or any(one.kind is one.VAR_POSITIONAL for one in arguments):
-        return lambda error, message=None: hook(error, message)
-    return lambda error, message=None: hook(error)
 
 
 @attrs.frozen

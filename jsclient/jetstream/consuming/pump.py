@@ -20,11 +20,10 @@ from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.consuming.credit import FIRST_DELAY, Credit, WindowCredit
-from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
 from jsclient.jetstream.consuming.pull_options import LARGEST, MAX_BYTES, Paused, Resumed
 from jsclient.jetstream.consuming.pull_statuses import StatusMeaning, classify
-from jsclient.jetstream.consuming.sources import QuestionLimit
+from jsclient.jetstream.consuming.sources import ASK_TIMEOUT, QuestionLimit
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.protocol import Status
 from jsclient.states import LinkEvent

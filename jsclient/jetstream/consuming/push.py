@@ -23,17 +23,16 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, plain, seconds_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
-from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.consume import ConsumeContext
+from jsclient.jetstream.consuming.hooks import ErrorHook
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedOptionsDict, OrderedState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, pool_of
-from jsclient.jetstream.consuming.pull_options import ErrorHook
 from jsclient.jetstream.consuming.pull_statuses import row_of
 from jsclient.jetstream.consuming.pump import NOTHING, Intake, Notice, failed, reported
-from jsclient.jetstream.consuming.sources import ConsumerSource
+from jsclient.jetstream.consuming.sources import ASK_TIMEOUT, ConsumerSource
 from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, values_of, with_policy, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
@@ -242,7 +241,7 @@ class PushIntake(Intake):
             return NOTHING
         if row_of(status.code, status.description).error is errors.ConsumerDeleted:
             deleted = errors.ConsumerDeleted(409, status.description, f"{self.source} was deleted")
-            return failed(self.source.why_deleted(deleted, diagnosis.ASK_TIMEOUT))
+            return failed(self.source.why_deleted(deleted, ASK_TIMEOUT))
         return reported(errors.PullStatusError(status.code, status.description))
 
     def look(self, deadline: Deadline) -> Sequence[Notice]:
@@ -261,7 +260,7 @@ class PushIntake(Intake):
             text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
             return reported(errors.NoHeartbeat(text))
         if look is Look.ASK:
-            found = self.source.examine(min(watchdog.ask_time(deadline, last_frame, now), diagnosis.ASK_TIMEOUT))
+            found = self.source.examine(min(watchdog.ask_time(deadline, last_frame, now), ASK_TIMEOUT))
             if isinstance(found, Exception):
                 return failed(found)
         return NOTHING
@@ -334,7 +333,7 @@ class PushSource(ConsumerSource):
         return self._first_config if self.info is None else self.info.config
 
     def examine(self, timeout: float) -> Exception | None:
-        found = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
+        found = self.look_up(timeout)
         return found if isinstance(found, Exception) else None
 
     def check_bound(self) -> None:

@@ -7,18 +7,23 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.durations import Deadline, Timeout
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.ack_and_nak import NEXT
-from jsclient.jetstream.api.models import ConsumerInfo
-from jsclient.jetstream.consuming import diagnosis
+from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, PullOptionsDict, bytes_of_a_pull, options_for
 from jsclient.message import Msg
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.durations import Timeout
     from jsclient.jetstream.api.models import ConsumerConfig
     from jsclient.jetstream.context import JetStream
+
+ASK_TIMEOUT: Final = 1.0
+"""The most seconds for these questions, because they delay the report of a server that does not answer at all."""
+
+LOOK_AGAIN: Final = 0.25
+"""Seconds after which the client looks once more for a missing stream, which may be in re-creation just now."""
 
 EXAMINE_EVERY: Final = 5.0
 """Seconds between two CONSUMER.INFO that fetches of one handle send to find out about silence."""
@@ -85,12 +90,23 @@ class PullSource:
         return None
 
     def why_nobody(self, error: errors.PullNoResponders, timeout: float) -> Exception | None:
-        """No server takes pulls: the reason, or None if the consumer may only be without a leader."""
+        """No server takes pulls: the error if the consumer is gone or out of reach; None if it may only lack a leader.
+
+        Raises PermissionViolation.
+        """
         return error
 
-    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
-        """Ask the server if the complete stream was deleted."""
+    def why_deleted(self, deleted: errors.JetStreamError, timeout: float) -> Exception:
+        """The error for a consumer that is gone: `deleted`, or the stream's own fate."""
         return deleted
+
+
+def recreated(js: JetStream, stream: str, made: dt.datetime, timeout: float | None) -> errors.StreamRecreated | None:
+    """The error for a stream that is younger than its consumer; raises StreamNotFound and errors of requests."""
+    info = js.api.request(f"STREAM.INFO.{stream}", None, StreamInfo, timeout=timeout, every=ASK_TIMEOUT)
+    if info.created is None or info.created <= made:
+        return None
+    return errors.StreamRecreated(404, "", f"stream {stream!r} was deleted and made again at {info.created}")
 
 
 class AckedConsumer(PullSource):
@@ -112,14 +128,14 @@ class ConsumerSource(PullSource):
         self.js = js
         self.stream_name = stream_name
         self.name = name
+        self._info_operation = f"CONSUMER.INFO.{stream_name}.{name}"
         self.info = info
         """The last answer of the server; None before the first."""
         self._size = js.nc.max_payload  # estimated size of a message, from the largest recent ones
 
     def ask(self, timeout: Timeout) -> ConsumerInfo:
         """CONSUMER.INFO."""
-        operation = f"CONSUMER.INFO.{self.stream_name}.{self.name}"
-        self.info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
+        self.info = self.js.api.request(self._info_operation, None, ConsumerInfo, timeout=timeout, read=True)
         return self.info
 
     @property
@@ -145,16 +161,60 @@ class ConsumerSource(PullSource):
 
     @property
     def _made(self) -> dt.datetime | None:
+        """Its creation time, by the server's clock. With None (a handle that never asked) nothing can be compared."""
         return None if self.info is None else self.info.created
 
-    def why_nobody(self, error: errors.PullNoResponders, timeout: float) -> Exception | None:
-        return diagnosis.why_nobody(self.js, self.stream_name, self.name, self._made, error, timeout)
+    # --- the reason of a silence ------------------------------------------------------------------------------
 
-    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
-        return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
+    def why_deleted(self, deleted: errors.JetStreamError, timeout: float) -> Exception:
+        if self._made is None:
+            return deleted
+        deadline = Deadline(timeout)
+        error: Exception = deleted
+        for wait in (LOOK_AGAIN, 0.0):
+            try:
+                return recreated(self.js, self.stream_name, self._made, deadline.remaining()) or deleted
+            except errors.StreamNotFound as not_found:
+                error = not_found
+                waiting.Gate().wait(deadline.at_most(wait))
+            except errors.JsClientError:
+                return error  # no permission to ask, or no answer
+        return error
+
+    def why_nobody(self, error: errors.PullNoResponders, timeout: float) -> Exception | None:
+        deadline = Deadline(timeout)
+        try:
+            self.js.api.request(self._info_operation, None, ConsumerInfo, timeout=timeout)
+        except errors.ConsumerNotFound:
+            return self.why_deleted(error, deadline.at_most(timeout))
+        except (errors.StreamNotFound, errors.JetStreamUnavailable):
+            return error  # not even the API answers: a cut leaf link, or no JetStream
+        except errors.PermissionViolation:
+            raise
+        except errors.JsClientError:
+            return None
+        return None
+
+    def look_up(self, timeout: float) -> ConsumerInfo | Exception | None:
+        """The consumer's information, the error if it is gone, or None without an answer."""
+        deadline = Deadline(timeout)
+        try:
+            info = self.js.api.request(self._info_operation, None, ConsumerInfo, timeout=timeout, read=True)
+        except errors.ConsumerNotFound:
+            text = f"consumer {self.name!r} of stream {self.stream_name!r} does not exist (any more)"
+            return self.why_deleted(errors.ConsumerDeleted(404, "", text), deadline.at_most(timeout))
+        except errors.StreamNotFound as error:
+            return error
+        except errors.JsClientError:
+            return None  # no permission to ask, or no answer: only the missing heartbeat is certain
+        if self._made is not None and info.created is not None and info.created > self._made:
+            other = self.why_deleted(errors.ConsumerDeleted(404, ""), deadline.at_most(timeout))
+            if isinstance(other, errors.StreamRecreated):
+                return other
+        return info
 
     def examine(self, timeout: float) -> Exception | Paused | None:
-        info = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
+        info = self.look_up(timeout)
         if info is None or isinstance(info, Exception):
             return info
         if info.config.is_push:

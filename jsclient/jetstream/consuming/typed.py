@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 import attrs
 
-from jsclient import checks, codecs, errors, handlers
+from jsclient import checks, codecs, errors
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.instruments import Instrumentation, taken
 from jsclient.jetstream import dead_letters
 from jsclient.jetstream.consuming.fetch import Batch
-from jsclient.jetstream.consuming.pull_options import error_hook
+from jsclient.jetstream.consuming.hooks import call_hook, error_hook
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
 from jsclient.jetstream.missing_payloads import fill
@@ -300,8 +300,5 @@ def tell(on_error: Any, source: object, error: Exception, message: JetStreamMsg)
     hook = error_hook(on_error)
     if hook is None:
         log.warning("%s: %s", source, error)
-        return
-    try:
-        handlers.ran(hook(error, message))
-    except Exception:
-        log.exception("a hook of the application failed")
+    else:
+        call_hook(hook, error, message)
