@@ -163,7 +163,6 @@ class Consumer(Generic[M]):
         `min_ack_pending` (server 2.11) and `priority` (2.12) are for priority groups: see PullOptions.
         """
         check_number(max_messages)
-        values = self._checked_values()
         if max_bytes.__class__ is not int or max_bytes >= 2**64 or no_wait_then is not None or cancel is not None:
             kinds.check(int, max_bytes=max_bytes)
             kinds.check(float, dt.timedelta, None, no_wait_then=no_wait_then)
@@ -178,27 +177,22 @@ class Consumer(Generic[M]):
         seconds = resolve(timeout, FETCH_TIMEOUT)
         if seconds == 0:
             heartbeat = 0.0
-        terms = self._limited(
-            terms_for(
-                seconds,
-                heartbeat,
-                group=group,
-                min_pending=min_pending,
-                min_ack_pending=min_ack_pending,
-                priority=priority,
-                no_wait=seconds == 0 or no_wait_then is not None,
-            )
+        terms = terms_for(
+            seconds,
+            heartbeat,
+            group=group,
+            min_pending=min_pending,
+            min_ack_pending=min_ack_pending,
+            priority=priority,
+            no_wait=seconds == 0 or no_wait_then is not None,
         )
-        deadline = Deadline(seconds)
-        batch = Fetch(
-            self._source,
-            max_messages,
-            terms,
-            JetStreamMsg if values is None else values.maker(),
-            timeout=seconds,
-            max_bytes=max_bytes,
-            cancel=cancel,
-        ).run()
+        return self._run(max_messages, terms, seconds, max_bytes=max_bytes, cancel=cancel)
+
+    def _run(self, want: int, terms: PullTerms, timeout: float | None, **options: Any) -> Batch[M]:
+        values = self._checked_values()
+        make = JetStreamMsg if values is None else values.maker()
+        deadline = Deadline(options.get("answer_within", timeout))
+        batch = Fetch(self._source, want, self._limited(terms), make, timeout=timeout, **options).run()
         return fetched(batch, deadline, values, self.js.nc.options.instrumentation)
 
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch[M]:
@@ -210,12 +204,7 @@ class Consumer(Generic[M]):
         if within is None or within >= NO_WAIT_TIMEOUT:
             return self.fetch(max_messages, 0)
         check_number(max_messages)
-        values = self._checked_values()
-        make = JetStreamMsg if values is None else values.maker()
-        terms = self._limited(terms_for(0, 0.0, no_wait=True))
-        deadline = Deadline(within)
-        batch = Fetch(self._source, max_messages, terms, make, timeout=0, answer_within=within).run()
-        return fetched(batch, deadline, values, self.js.nc.options.instrumentation)
+        return self._run(max_messages, terms_for(0, 0.0, no_wait=True), 0, answer_within=within)
 
     def fetch_bytes(
         self,

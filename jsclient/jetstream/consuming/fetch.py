@@ -238,33 +238,31 @@ class Fetch:
         connection, make, messages = self.connection, self._make, self.messages
         want, limited = self.want, self._credit.limited
         append, popleft, group = messages.append, self._pump.mailbox.popleft, self.group
-        try:
+        while True:
+            try:
+                headers = item.raw_headers
+            except AttributeError:
+                self._link_event(item)
+                return
             # A blank at this place may be the server's status. A pinned group learns its pin from the headers.
-            while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
-                append(make(item, connection))
-                if limited:
-                    self._count(item)
-                    if self.ended is not None:
-                        return
-                if len(messages) == want:
-                    self.ended = BatchEnd.COMPLETE
+            if headers is not None and (headers[8:9] == b" " or group):
+                if self.inbox.is_control(item):
+                    self._status(item)
                     return
+                if group:
+                    self.consumer.learn_pin(group, item)
+            append(make(item, connection))
+            if limited:
+                self._count(item)
+                if self.ended is not None:
+                    return
+            if len(messages) == want:
+                self.ended = BatchEnd.COMPLETE
+                return
+            try:
                 item = popleft()
-        except IndexError:
-            return
-        except AttributeError:
-            self._link_event(item)
-            return
-        if self.inbox.is_control(item):
-            self._status(item)
-            return
-        append(make(item, connection))
-        if group:
-            self.consumer.learn_pin(group, item)
-        if self._credit.limited:
-            self._count(item)
-        if len(self.messages) == self.want:
-            self.ended = BatchEnd.COMPLETE
+            except IndexError:
+                return
 
     def _count(self, item: Msg) -> None:
         """Count the size of a message.

@@ -298,54 +298,6 @@ def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
 # messages" counts, but only if every message that the server has sent has arrived (see `Reading.caught_up`).
 
 
-class Until:
-    """The end of a finite read: the last sequence, or the last moment (both inclusive)."""
-
-    def __init__(
-        self,
-        js: JetStream,
-        stream_name: str,
-        end_seq: int | None,
-        time: dt.datetime | None,
-        drained: bool,
-        timeout: Timeout = DEFAULT,
-    ) -> None:
-        if (end_seq is not None) + (time is not None) + drained != 1:
-            raise errors.ConfigError("read_until needs exactly one of end_seq, time and drained=True")
-        if end_seq is not None and end_seq < 0:
-            raise errors.ConfigError(f"end_seq must not be negative, got {end_seq}")
-        self._js = js
-        self._stream_name = stream_name
-        self.end_ns: int | None = None if time is None else timestamp_ns(time)
-        self.one_copy: bool = True
-        self.position: int = 0  # the sequence that a reading must have reached, once the end has passed
-        self.end_seq: int | None = self.last_seq(timeout) if drained else end_seq
-
-    def last_seq(self, timeout: Timeout = DEFAULT) -> int:
-        info = self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, timeout=timeout, read=True)
-        self.one_copy = (info.config.num_replicas or 1) == 1
-        return info.state.last_seq
-
-    def beyond(self, message: JetStreamMsg) -> bool:
-        """True if the message comes after the end."""
-        if self.end_seq is not None:
-            return message.stream_seq > self.end_seq
-        return message.metadata.timestamp_ns > (self.end_ns or 0)
-
-    def is_last(self, message: JetStreamMsg) -> bool:
-        return self.end_seq is not None and message.stream_seq >= self.end_seq
-
-    def passed(self, timeout: Timeout = DEFAULT) -> bool:
-        """True if the stream has passed the end, at a moment when the consumer has no message to deliver."""
-        if self.end_ns is not None:
-            if timestamp_ns(dt.datetime.now(dt.timezone.utc)) <= self.end_ns:
-                return False
-            self.position = self.last_seq(timeout)
-            return True
-        self.position = self.end_seq or 0
-        return self.position <= self.last_seq(timeout)
-
-
 class OrderedRead(Generic[M]):
     """Iterates over the messages of an ordered consumer and ends exactly at the end: each once, in order, without acks.
 
@@ -368,16 +320,23 @@ class OrderedRead(Generic[M]):
         kinds.check(int, None, end_seq=end_seq)
         kinds.check(dt.datetime, None, time=time)
         kinds.check(bool, drained=drained)
+        if (end_seq is not None) + (time is not None) + drained != 1:
+            raise errors.ConfigError("read_until needs exactly one of end_seq, time and drained=True")
+        if end_seq is not None and end_seq < 0:
+            raise errors.ConfigError(f"end_seq must not be negative, got {end_seq}")
         self._values, self._on_error = values, options.get("on_error")
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
-        self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
+        self._js, self._stream_name = consumer.js, consumer.stream_name
+        self._one_copy = True
+        self._end_ns = None if time is None else timestamp_ns(time)
+        self._end_seq = self._last_seq(deadline) if drained else end_seq
         self._turn = waiting.new_turn()
         self._pending: int | None = None  # the number of messages still to come, from the last message
         self._reading: Reading | None = None
-        if self.until.end_seq != 0:
+        if self._end_seq != 0:
             messages = consumer.open_messages(deadline, **options)
-            self._reading = Reading(messages, self.until.end_seq, self.until.one_copy)
+            self._reading = Reading(messages, self._end_seq, self._one_copy)
 
     def __iter__(self: R) -> R:
         return self
@@ -401,7 +360,7 @@ class OrderedRead(Generic[M]):
             if message is None:
                 self._close()
                 raise StopIteration
-            if self.until.is_last(message):
+            if self._end_seq is not None and message.stream_seq >= self._end_seq:
                 self._close()
             return message
 
@@ -413,7 +372,7 @@ class OrderedRead(Generic[M]):
             message = self._reading.take(wait)
             if message is not None:
                 self._pending = message.metadata.num_pending
-                return None if self.until.beyond(message) else message
+                return None if self._is_beyond(message) else message
             if self._ended(self._reading, deadline):
                 return None
             self._pending = None
@@ -422,16 +381,35 @@ class OrderedRead(Generic[M]):
                 raise errors.ReadStalled(f"no message of {source} in time, and the end is not reached")
         return None
 
+    def _is_beyond(self, message: JetStreamMsg) -> bool:
+        if self._end_seq is not None:
+            return message.stream_seq > self._end_seq
+        return message.metadata.timestamp_ns > (self._end_ns or 0)
+
+    def _last_seq(self, timeout: Timeout) -> int:
+        """The stream's last sequence now."""
+        info = self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, timeout=timeout, read=True)
+        self._one_copy = (info.config.num_replicas or 1) == 1
+        return info.state.last_seq
+
+    def _passed(self, timeout: Timeout) -> int | None:
+        """The sequence that the reading must have reached, or None while the stream has not passed the end."""
+        if self._end_ns is not None:
+            now = timestamp_ns(dt.datetime.now(dt.timezone.utc))
+            return self._last_seq(timeout) if now > self._end_ns else None
+        end = self._end_seq or 0
+        return end if end <= self._last_seq(timeout) else None
+
     def _ended(self, reading: Reading, deadline: Deadline) -> bool:
         # First the end of the stream, then the messages still to come: the other order would miss messages.
         try:
-            passed = self.until.passed(deadline)
+            end = self._passed(deadline)
         except errors.JsClientError:
-            passed = False
+            end = None
         info = reading.look(deadline)
-        if not passed or info is None:
+        if end is None or info is None:
             return False
-        reading.end, reading.one_copy = self.until.position, self.until.one_copy
+        reading.end, reading.one_copy = end, self._one_copy
         return reading.caught_up(max(reading.source.state.last_seq, info.delivered.stream_seq), deadline)
 
     def _close(self) -> None:

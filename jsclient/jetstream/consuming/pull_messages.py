@@ -55,13 +55,6 @@ class PullMessages(MessageIterator[M]):
         if self._running_out is not None and not self._stopped:
             self._report(self._running_out.run(deadline))
 
-    # --- how it is with it ----------------------------------------------------------------------------------
-
-    @property
-    def window(self) -> int:
-        """The most messages that are buffered and requested together."""
-        return self._pump.state.max_messages
-
     def resize(self, max_messages: int, threshold_messages: int) -> None:
         """Set the window from the next pull on; pulls under way stay. A WorkerPool adjusts it to its free workers."""
         self._pump.resize(max_messages, threshold_messages)

@@ -79,9 +79,11 @@ def too_large(limit: int) -> errors.MaxBytesExceeded:
 class Intake:
     """The source of an iterator's messages: a Pump, or the subscription of a push consumer."""
 
+    source: Any
     connection: Connection
     mailbox: Mailbox
     lock: Any
+    _watchdog: Watchdog
     state: Any
     """The counters in the loop of an iterator: a credit, or its substitute."""
 
@@ -119,9 +121,48 @@ class Intake:
         """The application has taken `state.check_at` messages. True if the last one was among them."""
         return False
 
+    # --- silence ------------------------------------------------------------------------------------------
+
     def look(self, deadline: Deadline) -> Sequence[Notice]:
-        """Nothing came: examine the silence."""
+        """Nothing came: examine the silence, if it is time for that. Also for callers that only poll."""
         raise AssertionError("subclasses say it")
+
+    def _silent(self, deadline: Deadline) -> Sequence[Notice]:
+        """No frame although the server owes one: ask what is wrong, or raise the alarm (see Watchdog)."""
+        watchdog, mailbox = self._watchdog, self.mailbox
+        with self.lock:
+            if mailbox.items or not self._owed():
+                return NOTHING  # an item came after all, or a back-off ended
+            now, last_frame = time.monotonic(), mailbox.last_frame
+            look, alarm = watchdog.look(now, last_frame), watchdog.alarm_at(last_frame)
+            if look is Look.ALARM:
+                self._alarmed()
+        if look is Look.ALARM:
+            text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
+            return reported(errors.NoHeartbeat(text))
+        if look is not Look.ASK:
+            return NOTHING
+        told = self.diagnose(watchdog.ask_time(deadline, last_frame, now))
+        if _explains(told):
+            with self.lock:
+                if not mailbox.items and watchdog.alarm_at(mailbox.last_frame) == alarm:
+                    self._alarmed()  # the answer replaces an alarm
+        return told
+
+    def _owed(self) -> bool:
+        """True if the server owes a frame."""
+        raise AssertionError("subclasses say it")
+
+    def _alarmed(self) -> None:
+        """The server was silent for too long."""
+        self._watchdog.restart(time.monotonic())
+        self.missed_heartbeats += 1
+
+    def diagnose(self, timeout: float) -> Sequence[Notice]:
+        """Ask for the reason of the silence."""
+        raise AssertionError("subclasses say it")
+
+    # --- what comes beside messages ---------------------------------------------------------------------------
 
     def is_control(self, item: Msg) -> bool:
         """True if the server sent it to us, instead of a message of the stream."""
@@ -175,6 +216,7 @@ class Intake:
 class Pump(Intake, Generic[C]):
     """Keeps the pulls of one read under way. Threads may share it."""
 
+    source: PullSource
     state: C
     doubtful: bool = False
     """After a lost link or silence, a pull may be alive on the server that the client has written off."""
@@ -277,38 +319,17 @@ class Pump(Intake, Generic[C]):
             return next_look(self.state, self._watchdog, len(mailbox), now, mailbox.last_frame)
 
     def look(self, deadline: Deadline) -> Sequence[Notice]:
-        """Nothing came: send the pull that is due, and examine the silence. Also for callers that only poll."""
         now = time.monotonic()
         self.keep_pulling(now)
         return self._silent(deadline) if now >= self._next_timer(now) else NOTHING
 
-    def _silent(self, deadline: Deadline) -> Sequence[Notice]:
-        """No frame while a pull is out: ask what is wrong, or raise the alarm and pull again (see Watchdog)."""
-        watchdog, mailbox = self._watchdog, self.mailbox
-        with self.lock:
-            if mailbox.items or not self._active or not self.state.outstanding(0):
-                return NOTHING  # an item came after all, or a back-off ended
-            now, last_frame = time.monotonic(), mailbox.last_frame
-            look, alarm = watchdog.look(now, last_frame), watchdog.alarm_at(last_frame)
-            if look is Look.ALARM:
-                self._pulls_are_dead()
-        if look is Look.ALARM:
-            text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
-            return reported(errors.NoHeartbeat(text))
-        if look is not Look.ASK:
-            return NOTHING
-        told = self.diagnose(watchdog.ask_time(deadline, last_frame, now))
-        if _explains(told):
-            with self.lock:
-                if not mailbox.items and watchdog.alarm_at(mailbox.last_frame) == alarm:
-                    self._pulls_are_dead()  # the answer replaces an alarm
-        return told
+    def _owed(self) -> bool:
+        return self._active and self.state.outstanding(0) > 0
 
-    def _pulls_are_dead(self) -> None:
+    def _alarmed(self) -> None:
         self.state.lost(0)
         self.doubtful = True
-        self._watchdog.restart(time.monotonic())
-        self.missed_heartbeats += 1
+        super()._alarmed()
 
     def diagnose(self, timeout: float = ASK_TIMEOUT) -> Sequence[Notice]:
         """Ask for the reason of the silence by one CONSUMER.INFO, at a limited rate."""

@@ -35,7 +35,7 @@ from jsclient.jetstream.consuming.pump import NOTHING, Intake, Notice, failed, r
 from jsclient.jetstream.consuming.sources import ASK_TIMEOUT, ConsumerSource
 from jsclient.jetstream.consuming.typed import OnBadOrdered, Values, ordered_values, values_of, with_policy, with_values
 from jsclient.jetstream.consuming.typed_message import TypedMsg
-from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
+from jsclient.jetstream.consuming.watchdog import NEVER, Watchdog
 from jsclient.jetstream.message import M
 from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.states import LinkEvent
@@ -188,18 +188,18 @@ class PushIntake(Intake):
     def wait(self, deadline: Deadline, until: float = NEVER) -> Any:
         self._engine.flush_outbox()
         left = deadline.remaining()
-        if self._watched or until < NEVER:
-            due = min(self._watchdog.due(self.mailbox.last_frame) if self._watched else NEVER, until) - time.monotonic()
-            if due <= 0:
+        due = min(self._watchdog.due(self.mailbox.last_frame) if self._owed() else NEVER, until)
+        if due < NEVER:
+            soon = due - time.monotonic()
+            if soon <= 0:
                 return None
-            left = due if left is None else min(left, due)
+            left = soon if left is None else min(left, soon)
         return self.mailbox.get(left)
 
     def next(self, seconds: float | None) -> Any:
         return self.mailbox.get(seconds)
 
-    @property
-    def _watched(self) -> bool:
+    def _owed(self) -> bool:
         return bool(self._beat) and self.connected and not self.halted
 
     def dropped(self) -> Sequence[Notice]:
@@ -245,25 +245,12 @@ class PushIntake(Intake):
         return reported(errors.PullStatusError(status.code, status.description))
 
     def look(self, deadline: Deadline) -> Sequence[Notice]:
-        """Nothing came: ask what is wrong, or raise the alarm, if it is time for that (see Watchdog)."""
         told = self.dropped()
-        if told or not self._watched:
-            return told
-        watchdog = self._watchdog
-        with self.lock:
-            now, last_frame = time.monotonic(), self.mailbox.last_frame
-            look = watchdog.look(now, last_frame)
-            if look is Look.ALARM:
-                watchdog.restart(time.monotonic())
-                self.missed_heartbeats += 1
-        if look is Look.ALARM:
-            text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
-            return reported(errors.NoHeartbeat(text))
-        if look is Look.ASK:
-            found = self.source.examine(min(watchdog.ask_time(deadline, last_frame, now), ASK_TIMEOUT))
-            if isinstance(found, Exception):
-                return failed(found)
-        return NOTHING
+        return told if told or not self._owed() else self._silent(deadline)
+
+    def diagnose(self, timeout: float) -> Sequence[Notice]:
+        found = self.source.examine(min(timeout, ASK_TIMEOUT))
+        return failed(found) if isinstance(found, Exception) else NOTHING
 
     # --- a new consumer takes the place of the old one: for ordered reads -----------------------------------------
 
