@@ -106,8 +106,9 @@ class PushOptions:
 class PushCount:
     """The substitute of a credit, for the loop of an iterator: the server decides what it sends."""
 
-    check_at = NEVER
-    max_bytes = taken_bytes = 0
+    check_at: float = NEVER
+    max_bytes: int = 0
+    taken_bytes: int = 0
 
     def __init__(self) -> None:
         self.due: bool = False
