@@ -57,7 +57,6 @@ CIRCULAR: dict[str, set[str]] = {
         "publishing",
         "stream",
     },
-    "jsclient.spark": {"connecting", "options", "reports"},
     "jsclient.workers": {"batch_work", "core", "host", "keyed_work", "settle", "typed"},
 }
 
