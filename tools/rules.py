@@ -54,7 +54,6 @@ CIRCULAR: dict[str, set[str]] = {
         "dead_letters",
         "message",
         "missing_payloads",
-        "publishing",
         "stream",
     },
     "jsclient.workers": {"batch_work", "core", "host", "keyed_work", "settle", "typed"},

@@ -25,8 +25,8 @@ class Js(Publishing[Any]):
         self.nc = line
         self.codec = None
         self.publish_timeout = 5.0
-        self.capabilities = SimpleNamespace(publish_level=lambda timeout: 5)
-        self.api = SimpleNamespace(subject=lambda operation: operation)
+        self.capabilities = SimpleNamespace(publish_level=lambda timeout: 5)  # type: ignore[assignment]
+        self.api = SimpleNamespace(subject=lambda operation: operation)  # type: ignore[assignment]
         super().__init__(options)
 
     @property

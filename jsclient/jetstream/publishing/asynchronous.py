@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.connection import Connection
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.base import PublishingBase
     from jsclient.jetstream.publishing.outcome import Entry
     from jsclient.jetstream.publishing.recovery import Recovery
 
@@ -115,7 +115,7 @@ class AsyncPublisher:
 
     def __init__(
         self,
-        js: JetStream,
+        js: PublishingBase,
         capabilities: Capabilities | None = None,
         *,
         max_pending: int | None = None,

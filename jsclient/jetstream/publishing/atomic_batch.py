@@ -59,7 +59,7 @@ from jsclient.protocol import Headers
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.base import PublishingBase
 
 
 MAX_MESSAGES: Final = 1_000
@@ -104,7 +104,7 @@ class AtomicBatch(Generic[V]):
 
     def __init__(
         self,
-        js: JetStream[V],
+        js: PublishingBase[V],
         *,
         timeout: Timeout = DEFAULT,
         ack_every: int = ACK_EVERY,
@@ -313,7 +313,7 @@ class AtomicBatch(Generic[V]):
 class _First(PublishAttempts):
     """The first message of a batch, which is not stored before the commit. Every refusal ends the batch."""
 
-    def __init__(self, js: JetStream, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> None:
+    def __init__(self, js: PublishingBase, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> None:
         super().__init__(js, subject, payload, block, deadline, retry_rules(None, RETRY_WAIT), 0.0)
         self.repeatable = False  # a message of a batch must not be sent twice
 
@@ -329,7 +329,7 @@ class _Commit(PublishAttempts):
 
     def __init__(
         self,
-        js: JetStream,
+        js: PublishingBase,
         subject: str,
         payload: Payload,
         block: bytes,

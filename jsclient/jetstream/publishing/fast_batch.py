@@ -45,7 +45,7 @@ from jsclient.states import LinkEvent
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.base import PublishingBase
 
 
 FLOW: Final = 100
@@ -110,7 +110,7 @@ class FastBatch(Generic[V]):
 
     def __init__(
         self,
-        js: JetStream[V],
+        js: PublishingBase[V],
         *,
         gap: Literal["fail", "ok"] = "fail",
         flow: int = FLOW,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jsclient.connection import Connection
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.base import PublishingBase
     from jsclient.jetstream.publishing.outcome import Entry
     from jsclient.jetstream.publishing.streams import Streams
     from jsclient.message import Msg
@@ -114,7 +114,7 @@ class User(Protocol):
 class InFlight(ReplySink):
     """The messages in flight of one publisher; thread-safe."""
 
-    def __init__(self, js: JetStream, user: User, window: Window, rules: Rules, streams: Streams) -> None:
+    def __init__(self, js: PublishingBase, user: User, window: Window, rules: Rules, streams: Streams) -> None:
         self.js = js
         self.nc: Connection = js.nc
         self.window = window

@@ -23,7 +23,7 @@ from jsclient.nuid import new_token
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.base import PublishingBase
     from jsclient.jetstream.publishing.outcome import Entry
     from jsclient.message import Msg
     from jsclient.protocol.frames import Frame
@@ -41,7 +41,7 @@ Then = Callable[["Msg | None"], None]
 class Flight(Protocol):
     """The messages in flight, as their recovery needs them (see `InFlight`)."""
 
-    js: JetStream
+    js: PublishingBase
     nc: Connection
     pending: dict[bytes, Any]
 

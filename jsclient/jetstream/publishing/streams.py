@@ -32,7 +32,7 @@ from jsclient.jetstream.api.requests import check_error
 from jsclient.protocol import matches
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.api.access import Access
 
 ASK_TIMEOUT: Final = 0.5
 """Seconds for the question whether a stream exists; a typo must show in under a second."""
@@ -94,13 +94,13 @@ def stream_in(payload: bytes) -> tuple[str, str]:
     return (NONE if known else UNAVAILABLE), ""
 
 
-def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
+def ask_for_stream(js: Access, subject: str, timeout: float) -> str:
     """Is there a stream for the subject? FORBIDDEN if this user has no permission to ask."""
     answer: str = _ask(js, "STREAM.NAMES", names_request(subject), timeout, names_answer)
     return answer
 
 
-def _ask(js: JetStream, operation: str, body: bytes, timeout: float, read: Any) -> Any:
+def _ask(js: Access, operation: str, body: bytes, timeout: float, read: Any) -> Any:
     try:
         return read(engine_of(js.nc).request(js.api.subject(operation), body, timeout=timeout).data)
     except PermissionViolation:
@@ -204,7 +204,7 @@ class Streams:
         self._known[facts.name] = facts
         return True
 
-    def ask(self, js: JetStream, subject: str, timeout: float) -> str:
+    def ask(self, js: Access, subject: str, timeout: float) -> str:
         """Find out about the stream of a subject. Returns EXISTS if it has the facts now, else the reason. Blocks."""
         answer: Any = _ask(js, "STREAM.NAMES", names_request(subject), timeout, stream_in)
         found: str = answer[0] if isinstance(answer, tuple) else answer
@@ -214,7 +214,7 @@ class Streams:
             self.forbidden(time.monotonic())
         return found
 
-    def ask_about(self, js: JetStream, stream: str, timeout: float) -> str:
+    def ask_about(self, js: Access, stream: str, timeout: float) -> str:
         """Find out about a stream."""
         now = time.monotonic()
         answer: Any = _ask(js, f"STREAM.INFO.{stream}", b"", timeout, lambda payload: self.learn(payload, now))

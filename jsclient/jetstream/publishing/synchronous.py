@@ -60,7 +60,7 @@ from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.base import PublishingBase
     from jsclient.message import Msg, Payload
 
 LOOK_TIMEOUT: Final = 1.0
@@ -73,7 +73,7 @@ class PublishAttempts:
 
     def __init__(
         self,
-        js: JetStream,
+        js: PublishingBase,
         subject: str,
         payload: Payload,
         headers: bytes | None,
