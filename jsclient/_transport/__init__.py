@@ -6,9 +6,9 @@ ws:// and wss:// URLs.
 """
 
 from jsclient._transport.dialling import SocketFactory, connect_tcp
-from jsclient._transport.stream import Transport
+from jsclient._transport.stream import TlsState, Transport
 from jsclient._transport.tcp import TcpTransport, format_address, wrap_socket
-from jsclient._transport.tls import TlsState, TlsTransport, default_tls_context, start_tls
+from jsclient._transport.tls import TlsTransport, default_tls_context, start_tls
 
 __all__ = [
     "SocketFactory",

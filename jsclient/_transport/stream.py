@@ -5,12 +5,10 @@ from __future__ import annotations
 import abc
 import select
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from jsclient.durations import Deadline
-
-if TYPE_CHECKING:
-    from jsclient._transport.tls import TlsState
 
 Buffer = bytes | memoryview
 
@@ -25,6 +23,24 @@ def unwritten(blocks: Sequence[Buffer], written: int) -> Sequence[Buffer]:
             rest.append(memoryview(block)[written:] if written else block)
             written = 0
     return rest
+
+
+class TlsState(msgspec.Struct, frozen=True, kw_only=True):
+    """The negotiated parameters of a TLS session.
+
+    Attributes:
+        version: The protocol, such as TLSv1.3.
+        cipher: The cipher suite.
+        secret_bits: The number of secret bits that it uses.
+        peer_certificate: The certificate of the server, as DER.
+        server_name: The name that the server had to prove.
+    """
+
+    version: str
+    cipher: str
+    secret_bits: int
+    peer_certificate: bytes
+    server_name: str
 
 
 class Transport(abc.ABC):

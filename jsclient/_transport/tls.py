@@ -15,11 +15,9 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from jsclient import waiting
 from jsclient._transport.sealing import SealingTransport, head_of
-from jsclient._transport.stream import Buffer, Transport
+from jsclient._transport.stream import Buffer, TlsState, Transport
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 
@@ -29,24 +27,6 @@ it) fits. When it did not, its end took a separate record and system call, which
 
 DECRYPT_SIZE: Final = 16 * 1024  # one record, the most that SSLObject.read returns
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes keep coming
-
-
-class TlsState(msgspec.Struct, frozen=True, kw_only=True):
-    """The negotiated parameters of a TLS session.
-
-    Attributes:
-        version: The protocol, such as TLSv1.3.
-        cipher: The cipher suite.
-        secret_bits: The number of secret bits that it uses.
-        peer_certificate: The certificate of the server, as DER.
-        server_name: The name that the server had to prove.
-    """
-
-    version: str
-    cipher: str
-    secret_bits: int
-    peer_certificate: bytes
-    server_name: str
 
 
 class TlsAlert(TlsError, OSError):
