@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jsclient import errors
 from jsclient.durations import Deadline
+from jsclient.workers.outcomes import call_batch
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
@@ -63,7 +64,7 @@ class BatchWork:
     def _handle(self, worker: Worker, batch: list[JetStreamMsg]) -> None:
         pool = self._pool
         started = time.monotonic()
-        outcomes = pool.settler.call_batch(pool.handler, batch)
+        outcomes = call_batch(pool.handler, batch)
         seconds = time.monotonic() - started
         pool.count(worker, seconds / len(batch), batch[-1])
         pool.settler.settle_batch(worker, batch, outcomes, seconds, pool.deliveries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jsclient import errors, handlers
@@ -77,6 +77,16 @@ def puts_off(error: BaseException) -> bool:
 
 Outcome = BaseException | None
 """None: handled. Reject, Retry, or any other exception: failed."""
+
+
+def call_batch(handler: Callable[[Any], Any], batch: list[Any]) -> list[Outcome]:
+    """The outcome of each message: the handler's result or exception."""
+    try:
+        return outcomes_of(handlers.ran(handler(list(batch))), len(batch))
+    except BatchFailed as failed:
+        return [failed.failures.get(index) for index in range(len(batch))]
+    except BaseException as error:
+        return [error] * len(batch)
 
 
 def outcomes_of(result: Any, count: int) -> list[Outcome]:

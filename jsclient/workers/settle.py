@@ -15,7 +15,7 @@ from jsclient.jetstream.missing_payloads import fill
 from jsclient.workers import later
 from jsclient.workers.history import History, Known, key_of
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
-from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of, puts_off, reason_of
+from jsclient.workers.outcomes import Outcome, Reject, Retry, Skipped, puts_off, reason_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
@@ -282,16 +282,6 @@ class Settler:
         return error
 
     # --- batches ----------------------------------------------------------------------------------------
-
-    @staticmethod
-    def call_batch(handler: Callable[[Any], Any], batch: list[JetStreamMsg]) -> list[Outcome]:
-        """The outcome of each message: the handler's result or exception."""
-        try:
-            return outcomes_of(handlers.ran(handler(list(batch))), len(batch))
-        except BatchFailed as failed:
-            return [failed.failures.get(index) for index in range(len(batch))]
-        except BaseException as error:
-            return [error] * len(batch)
 
     def settle_batch(
         self,

@@ -17,8 +17,7 @@ import attrs
 from jsclient import codecs, errors
 from jsclient.jetstream.consuming.typed import Values
 from jsclient.jetstream.consuming.typed_message import TypedMsg, read
-from jsclient.workers.outcomes import Outcome, Reject, Skipped
-from jsclient.workers.settle import Settler
+from jsclient.workers.outcomes import Outcome, Reject, Skipped, call_batch
 
 if TYPE_CHECKING:
     from jsclient.workers.options import PoolOptions
@@ -58,7 +57,7 @@ def typed_handler(handler: Callable[[Any], Any], values: Values[Any] | None, bat
             if outcomes[index] is None:
                 good.append(index)
         if good:
-            found = Settler.call_batch(handler, [batch[index] for index in good])
+            found = call_batch(handler, [batch[index] for index in good])
             for index, outcome in zip(good, found, strict=True):
                 outcomes[index] = outcome
         return outcomes
