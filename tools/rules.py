@@ -36,8 +36,6 @@ CIRCULAR: dict[str, set[str]] = {
         "engine",
         "events",
         "lame_duck",
-        "link",
-        "reading",
         "refusals",
         "requests",
         "session",
@@ -45,7 +43,6 @@ CIRCULAR: dict[str, set[str]] = {
         "sinks",
         "subscriptions",
     },
-    "jsclient._transport": {"sealing", "stream", "tls"},
     "jsclient.jetstream": {
         "batch_get",
         "consumer",
@@ -56,7 +53,7 @@ CIRCULAR: dict[str, set[str]] = {
         "missing_payloads",
         "stream",
     },
-    "jsclient.workers": {"batch_work", "core", "host", "keyed_work", "settle", "typed"},
+    "jsclient.workers": {"batch_work", "core", "keyed_work"},
 }
 
 ENCODER = "protocol/frames.py"

@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import protocol, waiting
 from jsclient._transport import Transport
@@ -37,7 +37,6 @@ from jsclient.protocol.parser import only_message
 if TYPE_CHECKING:
     from jsclient._connection.calls import EachCall
     from jsclient._connection.mailbox import Mailbox
-    from jsclient._connection.sinks import Inbox
 
 LARGE: Final = 64 * 1024
 """Bytes per message from which on the reader reads them: most come in parts (a read takes 112 KiB), and parts are the
@@ -90,7 +89,15 @@ def read_reply(
     return reading.borrow(take, ticket.empty, deadline)
 
 
-def read_messages(reading: Reading, inbox: Inbox, deadline: Deadline) -> None:
+class Filled(Protocol):
+    """A subscription with a mailbox that a borrower of the right to read fills."""
+
+    mailbox: Mailbox
+    sid: bytes
+    received: int
+
+
+def read_messages(reading: Reading, inbox: Filled, deadline: Deadline) -> None:
     """Put what comes for an inbox into its mailbox until that holds something, or its taker is to look at it."""
     mailbox = inbox.mailbox
 
@@ -114,7 +121,7 @@ def _wake_takers(reading: Reading, mailbox: Mailbox) -> None:
         reading.recall()
 
 
-def _deliver(reading: Reading, turn: Turn, inbox: Inbox) -> None:
+def _deliver(reading: Reading, turn: Turn, inbox: Filled) -> None:
     """Put the messages of the chunk into the mailbox, unless there is something for others in it."""
     parser, events = _parse(reading, turn)
     mailbox, sid = inbox.mailbox, inbox.sid

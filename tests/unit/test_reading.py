@@ -216,7 +216,7 @@ def test_messages_go_to_the_mailbox_whatever_the_chunking() -> None:
         made, inbox = lent(wire[:cut], wire[cut:]), FakeInbox()
         taken: list[bytes] = []
         while made._stream.chunks and not made.left:  # type: ignore[attr-defined]
-            taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
+            taking.read_messages(made, inbox, Deadline(1))
             taken += [item.data for item in inbox.mailbox.items]
             inbox.mailbox.items.clear()
         taken += finish(made, inbox)
@@ -226,7 +226,7 @@ def test_messages_go_to_the_mailbox_whatever_the_chunking() -> None:
 def test_a_chunk_with_something_for_others_is_the_readers() -> None:
     chunk = message(0) + b"PING\r\n" + message(1)
     made, inbox = lent(chunk), FakeInbox()
-    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))
     assert not inbox.mailbox.items
     assert list(made.left) == [chunk]
     assert finish(made, inbox) == [b"0", b"1"]
@@ -235,7 +235,7 @@ def test_a_chunk_with_something_for_others_is_the_readers() -> None:
 @pytest.mark.parametrize("chunk", [b"garbage\r\n", message(0) + b"garbage\r\n"])
 def test_garbage_is_found_by_the_reader(chunk: bytes) -> None:
     made, inbox = lent(chunk), FakeInbox()
-    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))
     assert not inbox.mailbox.items
     with pytest.raises(protocol.ProtocolError):
         finish(made, inbox)
@@ -246,7 +246,7 @@ def test_large_messages_are_the_readers() -> None:
     large = b"MSG s 1 %d\r\n%b\r\n" % (taking.LARGE, bytes(taking.LARGE))
     for chunks in ([large], [large + large], [large[:-10], large[-10:]]):
         made, inbox = lent(*chunks), FakeInbox()
-        taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
+        taking.read_messages(made, inbox, Deadline(1))
         assert not inbox.mailbox.items
         assert list(made.left) == chunks[:1]
         assert bytes(taking.LARGE) in finish(made, inbox)
@@ -256,7 +256,7 @@ def test_who_shares_the_mailbox_is_woken_and_the_reader_called() -> None:
     made, inbox = lent(message(0) + message(1)), FakeInbox()
     tickets: list[waiting.Ticket[Any]] = [waiting.Ticket() for _ in range(2)]
     inbox.mailbox._waiters.extend(tickets)
-    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))
     assert [ticket.empty() for ticket in tickets] == [False, False]
     assert not made.park(1e12)
 
@@ -333,7 +333,7 @@ def test_who_has_been_served_does_not_wait() -> None:
     polls: list[float] = []
     made._poller.poll = lambda timeout: polls.append(timeout)
     inbox.mailbox.items.append("there")
-    taking.read_messages(made, inbox, Deadline(1e9))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1e9))
     ticket: waiting.Ticket[Any] = waiting.Ticket()
     ticket.put("there")
     assert read_reply(made, ticket, 1e9) is None
@@ -342,7 +342,7 @@ def test_who_has_been_served_does_not_wait() -> None:
 
 def test_parts_of_something_large_are_the_readers() -> None:
     made, inbox = lent(b"MSG s 1 100000\r\n" + b"x" * 1000, b"x" * 1000), FakeInbox()
-    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))
     assert list(made.left) == [b"x" * 1000]
     assert made.parser.held == 1000
 

@@ -83,11 +83,11 @@ def test_ctrl_c_at_any_line_loses_and_doubles_no_message(before: int) -> None:
             inbox_items = inbox.mailbox.items
             taken = list(inbox_items)
             inbox_items.clear()
-            taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
+            taking.read_messages(made, inbox, Deadline(1))
             inbox_items.extendleft(reversed(taken))
         here = list(inbox.mailbox.items)
         inbox.mailbox.items.clear()
-        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # noqa: B023
         assert not made.lock._is_owned(), struck_at
         assert [item.data for item in here] + finish(made, inbox) == EXPECTED, number
         if not more:
@@ -172,7 +172,7 @@ def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -
         if kind == "reply":
             more = struck(number, handler, lambda: read_reply(made))  # noqa: B023
         else:
-            more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+            more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # noqa: B023
         if reader:
             assert not made.lock._is_owned(), struck_at
             assert [item.data for item in inbox.mailbox.items] == reader, number
@@ -199,7 +199,7 @@ def test_a_borrower_who_does_not_look_any_more_loses_his_turn(monkeypatch: pytes
             reader.extend(finish(made, inbox))  # noqa: B023
             sys.settrace(previous)
 
-        more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+        more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # noqa: B023
         if not more:
             break
         assert not made.lock._is_owned(), struck_at
@@ -231,7 +231,7 @@ def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
                 elif kind == "replies":
                     read_replies(made, asked())  # noqa: B023
                 else:
-                    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type] # noqa: B023
+                    taking.read_messages(made, inbox, Deadline(1))  # noqa: B023
             except OfAHandler:
                 raised = True
 
@@ -249,7 +249,7 @@ def test_ctrl_c_wakes_all_the_same_who_shares_the_mailbox() -> None:
         made, inbox = lent(*CHUNKS), FakeInbox()
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         inbox.mailbox._waiters.append(ticket)
-        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # noqa: B023
         assert not (inbox.mailbox.items and ticket.empty()), struck_at
         if not more:
             break
