@@ -120,9 +120,7 @@ class Subscription:
                 check_cancel(cancel)
             message = self._core.wait(seconds, cancel)
             if message is None:
-                raise errors.TimedOut(
-                    f"no message on {self.subject!r} within {seconds:g} s. Nothing is lost. Ask again."
-                ) from None
+                raise errors.TimedOut(f"no message on {self.subject!r} within {seconds:g} s") from None
         message.connection = self.connection
         return message  # type: ignore[no-any-return]
 

@@ -289,7 +289,7 @@ def _refuse_to_hang(timeout: float | None) -> None:
         if made._is_owned():
             raise errors.Reentered(
                 "a signal handler or finalizer waits without a limit on top of a call of its own thread that others "
-                "wait for. Nothing was waited for. Let it set a flag, or give it a timeout."
+                "wait for. Let it set a flag, or give it a timeout."
             )
 
 

@@ -103,7 +103,7 @@ class ConnectionEvents:
             raise errors.Reentered("next on the reader thread of a connection would wait for itself")
         event = self._mailbox.get(seconds)
         if event is None:
-            raise errors.TimedOut(f"nothing happened to the connection within {seconds:g} s. Ask again.")
+            raise errors.TimedOut(f"nothing happened to the connection within {seconds:g} s")
         return event  # type: ignore[no-any-return]
 
     def __iter__(self) -> ConnectionEvents:

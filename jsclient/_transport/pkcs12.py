@@ -17,7 +17,7 @@ def refuse(*files: str | os.PathLike[str] | None) -> None:
     for file in files:
         if file is not None and _START.match(_head(file)):
             raise ConfigError(
-                f"{os.fspath(file)} is a PKCS#12 file, and this client reads PEM files. Nothing was sent. Convert it "
+                f"{os.fspath(file)} is a PKCS#12 file, and this client reads PEM files. Convert it "
                 "with `openssl pkcs12 -in FILE -out client.pem`, then give client.pem as cert_file and the password "
                 "of its key as key_password."
             )

@@ -80,7 +80,7 @@ class Semaphore:
         if lease is not None:
             return lease
         if once:
-            raise errors.TimedOut(f"{self.name!r} is taken. Nothing was acquired. Try again, or wait with a timeout.")
+            raise errors.TimedOut(f"{self.name!r} is taken")
         # Markers of released and expired leases (server 2.11) wake us; on older servers only our own clock does.
         with self._kv.watch(*self.keys, updates_only=True, meta_only=True) as changes:
             if deadline.at_most(SHORTEST_TRY) >= SHORTEST_TRY:
@@ -89,9 +89,7 @@ class Semaphore:
                 if lease is not None:
                     return lease
                 if deadline.expired():
-                    raise errors.TimedOut(
-                        f"{self.name!r} was not free within {deadline.seconds:g} s. Nothing was acquired. Try again."
-                    )
+                    raise errors.TimedOut(f"{self.name!r} was not free within {deadline.seconds:g} s")
                 self._wait(changes, deadline)
                 if deadline.at_most(SHORTEST_TRY) < SHORTEST_TRY:
                     continue  # an answer that came too late would keep the seat from others until it expires

@@ -34,6 +34,6 @@ def refuse_headers_only(headers_only: bool | None, source: object) -> None:
     """Raises ConfigError for `typed` of a consumer without payloads, by its last known configuration."""
     if headers_only:
         raise errors.ConfigError(
-            f"{source} has headers_only, so there is nothing to decode. Nothing was sent. Switch headers_only off, or "
+            f"{source} has headers_only, so there is nothing to decode. Switch headers_only off, or "
             "take the messages without typed(). If it was switched off since, call info() first."
         )

@@ -26,8 +26,8 @@ def get_many(access: Access, keys: list[str], deadline: Deadline) -> dict[str, K
         return {}
     if not access.direct or access.js.capabilities.at_least(OPERATIONS["batch get"], deadline) is False:
         raise NotSupported(
-            f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {access.bucket!r}. Nothing was "
-            "read. Call get for each key instead; other clients may then write between two reads."
+            f"get_many needs nats-server 2.11, and direct gets (allow_direct) on bucket {access.bucket!r}. Call "
+            "get for each key instead; other clients may then write between two reads."
         )
     wanted = list(dict.fromkeys(subjects.values()))  # a codec may store two spellings as one key
     messages = {message.subject: message for message in _messages(access, wanted, deadline)}

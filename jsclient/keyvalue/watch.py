@@ -168,7 +168,7 @@ class StreamWatcher(Generic[T]):
                 self._accept(message)
             self._check_complete()
             if message is None and not self._waiting and deadline.expired():
-                raise TimedOut(f"nothing new in {self!r} within {seconds:g} s. Nothing is lost. Ask again.")
+                raise TimedOut(f"nothing new in {self!r} within {seconds:g} s")
 
     def _accept(self, message: JetStreamMsg) -> None:
         subject = message.subject

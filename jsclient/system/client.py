@@ -175,7 +175,7 @@ class SystemClient:
         if not found and not roster.complete:
             raise errors.TimedOut(
                 f"whether there is a server {server!r} is not known: not all have answered in time (known: {known}). "
-                "Try again, with more time."
+                "Give it more time."
             )
         raise errors.ConfigError(
             f"{len(found)} servers are called {server!r} (known: {known}); give the id of one"
@@ -265,10 +265,7 @@ class SystemClient:
         gathered = self._ask_one(target, verb, payload, deadline)
         if gathered.errors:
             refusal = gathered.errors[0]
-            raise errors.ServerError(
-                f"{refusal.name} refused {verb}: {refusal.code} {refusal.description}. It was not done. "
-                "Correct what the server names."
-            )
+            raise errors.ServerError(f"{refusal.name} refused {verb}: {refusal.code} {refusal.description}")
         if gathered.missing:
             raise errors.UnknownOutcome(f"{target.name} did not answer {verb}")
 
