@@ -36,6 +36,9 @@ class ApiError(JetStreamError):
     code 400. `description` is the server's own text.
     """
 
+    meaning: str = ""  # again, because __init__ sets them
+    advice: str = ""
+
     _text: str = ""
     err_code_of_class: ClassVar[int | None] = None
     registry: ClassVar[dict[int, type[ApiError]]] = {}
