@@ -31,7 +31,6 @@ TEST_KIT = "jsclient/testing/"
 CIRCULAR: dict[str, set[str]] = {
     "jsclient": {"_connection", "checks", "connection", "jetstream", "message", "options", "subscription"},
     "jsclient._connection": {
-        "callback_pool",
         "connecting",
         "engine",
         "events",

@@ -34,7 +34,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors, handlers, waiting
 from jsclient._connection.drainable import SLICE as DRAIN_SLICE
@@ -43,8 +43,8 @@ from jsclient.durations import Deadline
 from jsclient.threads import Thread
 
 if TYPE_CHECKING:
-    from jsclient._connection.engine import Engine
-    from jsclient._connection.sinks import AppSubscription
+    from jsclient._connection.callbacks import EventsThread
+    from jsclient._connection.flusher import Flusher
     from jsclient.connection import Connection
     from jsclient.message import Msg
 
@@ -61,6 +61,40 @@ WORKER_IDLE: Final = 10.0
 
 NO_THREAD_PAUSE: Final = 0.1
 """Seconds until the pool tries again to start a thread when the system had none."""
+
+
+class Owner(Protocol):
+    """A subscription with a callback."""
+
+    sid: bytes
+    mailbox: Mailbox
+
+    @property
+    def closed(self) -> bool:
+        """True once it has ended."""
+
+
+class Host(Protocol):
+    """The part of an engine that callbacks need."""
+
+    number: int
+    clock: Flusher
+    events_thread: EventsThread
+    callback_pool: CallbackPool
+    flush_outbox: Callable[[], None]
+
+    @property
+    def closed(self) -> bool:
+        """True once its end has begun."""
+
+    def check_usable(self) -> None:
+        """Raises ConnectionClosed."""
+
+    def report_error(self, error: BaseException, subscription: Any) -> None:
+        """To `on_error`, or to the log."""
+
+    def callbacks_at_work(self) -> list[OrderedCallback]:
+        """The callbacks that have not handled all their messages yet."""
 
 
 class OrderedCallback:
@@ -80,9 +114,9 @@ class OrderedCallback:
     )
 
     def __init__(
-        self, subscription: AppSubscription, connection: Connection, callback: Callable[[Msg], Any], pool: CallbackPool
+        self, subscription: Owner, connection: Connection, callback: Callable[[Msg], Any], pool: CallbackPool
     ) -> None:
-        self._subscription: AppSubscription = subscription
+        self._subscription: Owner = subscription
         self._connection: Connection = connection
         self._callback: Callable[[Msg], Any] = callback
         self._pool: CallbackPool = pool
@@ -187,10 +221,10 @@ class OrderedCallback:
 class CallbackPool:
     """A pool of worker threads for the callbacks of one connection, or (`own`) of one subscription."""
 
-    def __init__(self, engine: Engine, own: AppSubscription | None = None) -> None:
+    def __init__(self, engine: Host, own: Owner | None = None) -> None:
         self.returned = 0  # callbacks that have returned: a sign of life
-        self.engine: Engine = engine
-        self._own: AppSubscription | None = own  # the subscription, if it has a thread to itself
+        self.engine: Host = engine
+        self._own: Owner | None = own  # the subscription, if it has a thread to itself
         self._line: deque[OrderedCallback] = deque()
         self._idle: deque[waiting.Ticket[Any]] = deque()
         self._waking = False
@@ -348,7 +382,7 @@ class Barrier:
     returned. So the barrier first enters itself, and then looks at the callbacks once more.
     """
 
-    def __init__(self, engine: Engine, callbacks: list[OrderedCallback], call: Callable[[], Any] | None) -> None:
+    def __init__(self, engine: Host, callbacks: list[OrderedCallback], call: Callable[[], Any] | None) -> None:
         self._engine = engine
         self._calls = [] if call is None else [call]  # `pop` takes it, so it runs once
         self._left = {callback: callback.due() for callback in callbacks}
@@ -389,7 +423,7 @@ def _discard(barriers: list[Barrier], barrier: Barrier) -> None:
         barriers.remove(barrier)
 
 
-def barrier(engine: Engine, call: Callable[[], Any] | None, deadline: Deadline) -> None:
+def barrier(engine: Host, call: Callable[[], Any] | None, deadline: Deadline) -> None:
     """See `Connection.barrier`."""
     engine.check_usable()
     callbacks = engine.callbacks_at_work()
