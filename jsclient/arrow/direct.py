@@ -92,7 +92,8 @@ class RangeDirect(RangeReader):
             messages = messages[: len(parts)]
         if parts:
             self._gaps.read(self.next, [part.sequence for part in parts])
-            self.next = self._reached = parts[-1].sequence + 1
+            self._reached = parts[-1].sequence + 1
+            self.next: int = self._reached
             yield direct_chunk(parts, messages, self._times)
         if beyond:
             self.next = self._part.end  # a later sequence came: the range has no more

@@ -171,7 +171,8 @@ class RangeConsumer(RangeReader):
                     chunk = self._inside(chunk)
                 if len(chunk):
                     self._gaps.read(self.next, chunk.sequences)
-                    self.next = self._reached = chunk.sequences[-1] + 1
+                    self._reached = chunk.sequences[-1] + 1
+                    self.next: int = self._reached
                     yield chunk
                 if last >= self._part.end - 1:
                     self.next = self._part.end

@@ -58,8 +58,8 @@ class ApiError(JetStreamError):
         self.err_code = err_code
         self.description = description
         if text := ApiError.texts.get(err_code):
-            self.advice = text.advice or self.advice
-            self.meaning = text.meaning or self.meaning
+            self.advice: str = text.advice or self.advice
+            self.meaning: str = text.meaning or self.meaning
 
     def told_as(self: E, text: str) -> E:
         """For layers: set the complete text if the text of the class would not be true."""

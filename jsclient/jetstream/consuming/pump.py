@@ -242,12 +242,12 @@ class Pump(Intake, Generic[C]):
         self.source = source
         self.terms: PullTerms = terms
         self.state = state
-        self.connection = source.nc
+        self.connection: Connection = source.nc
         self._engine = engine_of(self.connection)
         self._pool = pool_of(self.connection)
         self.inbox: PullInbox = self._pool.lease(self.connection, source.pull_subject)
-        self.mailbox = self.inbox.mailbox
-        self.lock = self.inbox.lock
+        self.mailbox: Mailbox = self.inbox.mailbox
+        self.lock: Any = self.inbox.lock
         self._subject = source.pull_subject
         self._watchdog = watchdog or Watchdog.of_pulls(terms, time.monotonic())
         self._questions = questions or QuestionLimit(DIAGNOSE_EVERY)
@@ -277,7 +277,7 @@ class Pump(Intake, Generic[C]):
                 self.unsent = error
                 self._lost_link()
                 # If another thread has already handled the reconnect, only this shows it.
-                self.connected = self.connection.is_connected
+                self.connected: bool = self.connection.is_connected
                 self.state.failed(time.monotonic())
 
     def _frame(self, number: int, batch: int, max_bytes: int) -> bytes:

@@ -159,17 +159,17 @@ class PushIntake(Intake):
 
     def __init__(self, source: PushSource | OrderedPushSource, options: PushOptions) -> None:
         self.source = source
-        self.connection = source.nc
+        self.connection: Connection = source.nc
         self._engine = engine_of(self.connection)
         config = source.config
         assert config is not None
         bounded = not config.flow_control
-        self.mailbox = Mailbox(
+        self.mailbox: Mailbox = Mailbox(
             options.pending_messages if bounded else None, options.pending_bytes if bounded else None
         )
-        self.state = PushCount()
+        self.state: PushCount = PushCount()
         self._sink = PushSink(self.mailbox, self.state)
-        self.lock = waiting.new_lock()
+        self.lock: Any = waiting.new_lock()
         self.last_sent: int = 0
         """The number of the consumer's last message, as the latest heartbeat names it."""
         self._beat = seconds_of(config.idle_heartbeat or 0.0)
@@ -223,7 +223,7 @@ class PushIntake(Intake):
         )
 
     def link_event(self, event: LinkEvent) -> None:
-        self.connected = event is LinkEvent.RECONNECTED
+        self.connected: bool = event is LinkEvent.RECONNECTED
         self._watchdog.restart(time.monotonic())
 
     def status(self, message: Msg) -> Sequence[Notice]:
