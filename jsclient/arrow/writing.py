@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -25,7 +26,7 @@ RESERVED: Final = ("nats-msg-id", "nats-batch-")
 """Headers that stored messages may have from the client that wrote them. On a copy they mean something else."""
 
 AT_ONCE: Final = 2_000
-"""Number of sent rows after which the writer waits for the acks of the rows before them."""
+"""Number of acks for which the writer waits when twice this number of rows is under way."""
 
 
 @attrs.define
@@ -84,36 +85,31 @@ class _Writer:
         self._format = value_format
         self._deadline = deadline
         self._written = Written()
-        self._pending: list[PublishFuture] = []
+        self._pending: deque[PublishFuture] = deque()
 
     def publish(self, batch: pa.RecordBatch) -> None:
-        publish = self._publisher.publish
+        publish, pending = self._publisher.publish, self._pending
         rows = self._rows(batch)
-        futures: list[PublishFuture] = []
         try:
             for subject, value, headers, msg_id, options in rows:
-                futures.append(publish(subject, value, headers=headers, msg_id=msg_id, **options))
-                if len(futures) >= AT_ONCE:
-                    self._settle()
-                    self._pending, futures = futures, []
+                pending.append(publish(subject, value, headers=headers, msg_id=msg_id, **options))
+                if len(pending) >= 2 * AT_ONCE:
+                    self._settle(AT_ONCE)
         except errors.WriteIncomplete:
             raise
         except errors.JsClientError as error:
-            self._pending += futures
-            self._settle()
+            self._settle(len(pending))
             raise self._incomplete(error) from error
-        self._settle()
-        self._pending = futures
 
     def finish(self) -> Written:
-        self._settle()
+        self._settle(len(self._pending))
         return self._written
 
-    def _settle(self) -> None:
-        """Wait for the acks of the rows that were sent before the last ones, in order."""
-        written, pending = self._written, self._pending
-        self._pending = []
-        for future in pending:
+    def _settle(self, count: int) -> None:
+        """Wait for the acks of the first `count` rows under way."""
+        written = self._written
+        for _ in range(count):
+            future = self._pending.popleft()
             try:
                 ack = future.result(self._deadline.remaining())
             except errors.JsClientError as error:
@@ -121,7 +117,7 @@ class _Writer:
             written.rows += 1
             written.bytes += len(future.payload)
             written.duplicates += bool(ack.duplicate)
-            first, _ = written.streams.get(ack.stream, (ack.seq, 0))
+            first = written.streams.get(ack.stream, (ack.seq, 0))[0]
             written.streams[ack.stream] = (first, ack.seq)
 
     def _incomplete(self, error: errors.JsClientError) -> errors.WriteIncomplete:
