@@ -119,6 +119,50 @@ class Thread:
         return (self.done, *lines)
 
 
+now: list[int] = [0]
+"""The number of the thread that takes a step."""
+
+NOBODY = -1
+
+
+class Numbered(Thread):
+    """A thread that a `Turn` knows by its number."""
+
+    def __init__(self, number: int, program: Steps) -> None:
+        self.number = number
+        super().__init__(program)
+
+    def advance(self, error: BaseException | None = None) -> None:
+        now[0] = self.number
+        super().advance(error)
+
+    def abandon(self) -> None:
+        now[0] = self.number
+        super().abandon()
+
+
+class Turn:
+    """A reentrant lock of numbered threads that never waits: a thread that asks in vain asks again."""
+
+    def __init__(self) -> None:
+        self.owner, self.depth = NOBODY, 0
+
+    def acquire(self, wait: bool = True, patience: float = 0) -> bool:
+        if self.owner not in (NOBODY, now[0]):
+            return False
+        self.owner, self.depth = now[0], self.depth + 1
+        return True
+
+    def release(self) -> None:
+        assert self.owner == now[0], "given back by another thread"
+        self.depth -= 1
+        if not self.depth:
+            self.owner = NOBODY
+
+    def _is_owned(self) -> bool:
+        return self.owner == now[0]
+
+
 class World:
     """What one run begins with: its threads, a view of what they share, and what must hold when none can go on."""
 

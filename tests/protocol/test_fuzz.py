@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
 from jsclient.protocol import Event, Parser
+from tools import fuzz
 
 
-@pytest.fixture(scope="module")
-def fuzz() -> ModuleType:
-    path = Path(__file__).parents[2] / "tools" / "fuzz.py"
-    spec = importlib.util.spec_from_file_location("fuzz", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_no_finding(fuzz: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.run(seconds=10, seed=7, rounds=80) == 0
     assert "80 rounds without a finding" in capsys.readouterr().out
 
 
-def test_a_planted_bug_is_found(
-    fuzz: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     class Forgetful(Parser):  # type: ignore[type-arg]
         def feed(self, data: bytes) -> list[Event]:
             return [event for event in super().feed(data) if event.sid != b"12"]
@@ -39,6 +23,6 @@ def test_a_planted_bug_is_found(
     assert "FINDING at seed 7" in capsys.readouterr().out
 
 
-def test_the_reference_parser_agrees_with_the_table(fuzz: ModuleType, stream: list[tuple[bytes, Event]]) -> None:
+def test_the_reference_parser_agrees_with_the_table(stream: list[tuple[bytes, Event]]) -> None:
     data = b"".join(frame for frame, _ in stream)
     assert fuzz.reference(data) == ([event for _, event in stream], False)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
+from tests.interleave import NOBODY, Interrupt, Numbered, Steps, Turn, World, explore, now, stepwise
 
 from jsclient import waiting
 from jsclient._connection import outbox as outbox_module
@@ -31,31 +31,6 @@ ROUNDS = 2
 """Looks of the flusher, once nobody else goes on, after which everything must be out."""
 
 LOCALS = ("batch", "count", "done", "held", "known", "left", "rounds", "size", "written")
-
-now: list[int] = [0]
-"""The thread that takes a step, from 1."""
-
-
-class Turn:
-    """A reentrant lock; it never waits, as nobody waits for it here."""
-
-    def __init__(self) -> None:
-        self.owner, self.depth = 0, 0
-
-    def acquire(self, wait: bool = True, patience: float = 0) -> bool:
-        if self.owner not in (0, now[0]):
-            return False
-        self.owner, self.depth = now[0], self.depth + 1
-        return True
-
-    def release(self) -> None:
-        assert self.owner == now[0], "given back by another thread"
-        self.depth -= 1
-        if not self.depth:
-            self.owner = 0
-
-    def _is_owned(self) -> bool:
-        return self.owner == now[0]
 
 
 class Wire:
@@ -89,15 +64,14 @@ class Wire:
         return False
 
 
-class Enqueuer(Thread):
-    """A thread with a number. With `waits` a handler on top of it does not raise: it returns when others are done."""
+class Enqueuer(Numbered):
+    """With `waits` a handler on top of it does not raise: it returns when others are done."""
 
     def __init__(self, number: int, program: Steps, waits: bool = False) -> None:
-        self.number, self.waits, self.frozen = number, waits, False
-        super().__init__(program)
+        self.waits, self.frozen = waits, False
+        super().__init__(number, program)
 
     def advance(self, error: BaseException | None = None) -> None:
-        now[0] = self.number
         if error is not None and self.waits:
             self.frozen = True
             return
@@ -106,10 +80,6 @@ class Enqueuer(Thread):
     @property
     def enabled(self) -> bool:
         return not self.frozen and super().enabled
-
-    def abandon(self) -> None:
-        now[0] = self.number
-        super().abandon()
 
     def locals(self) -> Iterator[Hashable]:
         inner: Any = self.program
@@ -197,7 +167,7 @@ class Link(World):
         self.wires[-1].lost = True
         yield None
         self.box.go_offline()
-        yield lambda: self.box.lock.owner == 0
+        yield lambda: self.box.lock.owner == NOBODY
         self.box.detach()
         yield None
         self._attach([])
@@ -242,7 +212,7 @@ class Link(World):
                 allowed += len(frames)  # nor what the thread had taken on top of which the handler stayed
             assert missing <= allowed or self.kind == "closed", f"lost: {out}"
             assert own == [frame for frame in frames if frame in own], f"out of order: {out}"
-        assert self.box.lock.owner == 0, "the right is left behind"
+        assert self.box.lock.owner == NOBODY, "the right is left behind"
         assert self.kind == "closed" or self.box.sender.batch is None
 
 

@@ -8,37 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.interleave import Steps, Thread, World, explore, stepwise
+from tests.interleave import NOBODY, Numbered, Steps, Turn, World, explore, now, stepwise
 
 from jsclient._connection import reading as module
 from jsclient._connection.reading import Reading
 
 Stepwise: Any = stepwise(Reading, "lend", "take_back", "recall", "borrow", "_read", "_return")
-
-now: list[int] = [0]
-"""The thread that takes a step."""
-
-
-class Turn:
-    """A reentrant lock that never waits: a thread that asks in vain asks again."""
-
-    def __init__(self) -> None:
-        self.owner, self.depth = -1, 0
-
-    def acquire(self, wait: bool = True, patience: float = 0) -> bool:
-        if self.owner not in (-1, now[0]):
-            return False
-        self.owner, self.depth = now[0], self.depth + 1
-        return True
-
-    def release(self) -> None:
-        assert self.owner == now[0]
-        self.depth -= 1
-        if not self.depth:
-            self.owner = -1
-
-    def _is_owned(self) -> bool:
-        return self.owner == now[0]
 
 
 def free(turn: Turn) -> None:
@@ -82,20 +57,6 @@ class Until:
 
     def at_most(self, seconds: float) -> float:
         return seconds
-
-
-class Numbered(Thread):
-    def __init__(self, number: int, program: Steps) -> None:
-        self.number = number
-        super().__init__(program)
-
-    def advance(self, error: BaseException | None = None) -> None:
-        now[0] = self.number
-        super().advance(error)
-
-    def abandon(self) -> None:
-        now[0] = self.number
-        super().abandon()
 
 
 class Lent(World):
@@ -161,7 +122,7 @@ class Lent(World):
         if self.ends != "closed":
             assert self.order == list(range(len(self.wanted))), f"used as {self.order}"
         assert self.order == sorted(set(self.order)), "doubled, or out of order"
-        assert self.reading.seat.owner == -1, "the seat is left behind"
+        assert self.reading.seat.owner == NOBODY, "the seat is left behind"
         assert self.reading.lock.owner == 2, "the right is not the reader's"
 
 

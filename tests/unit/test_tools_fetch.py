@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,20 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tools import free_threaded, java, private_apt
+
 ROOT = Path(__file__).resolve().parents[2]
 
-
-def load(name: str):  # type: ignore[no-untyped-def]
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-private_apt = load("private_apt")
-java = load("java")
 
 DEB822 = """\
 Types: deb
@@ -131,7 +120,6 @@ def test_links_of_an_unpacked_java_point_into_the_tree(tmp_path: Path) -> None:
 
 
 def test_msgspec_is_let_build_without_the_interpreter_lock(tmp_path: Path) -> None:
-    free_threaded = load("free_threaded")
     source = tmp_path / "_core.c"
     source.write_text(f"{free_threaded.GUARD}\n#if PY314_PLUS\nnew\n#endif\n#if PY314_PLUS\nother\n#endif\n")
     free_threaded.lift_guard(source)

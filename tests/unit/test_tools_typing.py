@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -24,23 +23,14 @@ from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict
 from jsclient.services.endpoint import EndpointDict
 from jsclient.services.service import Group
 from jsclient.workers.options import PoolOptions, PoolOptionsDict
+from tools.typing_check import compare, expected, main
 
 KEPT = {"extra"}
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_what_is_missed_and_what_is_too_much() -> None:
-    compare = load("typing_check").compare
     text = "good()\nbad()  # wrong\nworse()  # wrong\n"
     assert list(compare(text, [(2, "no"), (3, "no")])) == []
     assert list(compare(text, [(1, "no"), (2, "no")])) == [
@@ -50,13 +40,13 @@ def test_what_is_missed_and_what_is_too_much() -> None:
 
 
 def test_there_are_enough_mistakes() -> None:
-    assert len(load("typing_check").expected((ROOT / "tests/typed/mistakes.py").read_text())) >= 70
+    assert len(expected((ROOT / "tests/typed/mistakes.py").read_text())) >= 70
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_checkers_refuse_every_mistake_and_no_correct_program(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load("typing_check").main() == 0, capsys.readouterr().out
+    assert main() == 0, capsys.readouterr().out
 
 
 def names(parameters: Callable[..., Any], *but: str) -> set[str]:
