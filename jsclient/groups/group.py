@@ -273,6 +273,7 @@ def create_elastic(
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=True)
     given = tuple(filters)
+    kinds.check(kinds.many(Filter), filters=given)
     wanted = config.elastic(partitions, given, max_msgs, max_bytes)
     require(js, deadline)
     origin = _origin(js, stream, deadline)

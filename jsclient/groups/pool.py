@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from jsclient import errors, handlers
+from jsclient import errors, handlers, kinds
 from jsclient.groups.group import PartitionedGroup
 from jsclient.groups.member import Member
 from jsclient.groups.message import GroupMessage
@@ -66,6 +66,7 @@ class GroupPool(Pool):
     def __init__(
         self, group: PartitionedGroup[T], handler: Callable[[T], Any], **options: Unpack[GroupPoolDict]
     ) -> None:
+        kinds.check(PartitionedGroup, group=group)
         handlers.required(handler, "the handler")
         terms, chosen = _options(dict(options), values_in(group))
         super().__init__(Member(group, handler, terms, chosen))

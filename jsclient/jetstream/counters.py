@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from jsclient import kinds
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import headers as names
@@ -48,6 +49,7 @@ class Counters:
     """
 
     def __init__(self, stream: Stream) -> None:
+        kinds.check(Stream, stream=stream)
         info = stream.cached_info
         if info is not None and not info.config.allow_msg_counter:
             raise ConfigError(f"stream {stream.name!r} has no counters: it needs allow_msg_counter")

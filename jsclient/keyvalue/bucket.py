@@ -84,6 +84,9 @@ class KeyValue(Generic[V]):
     def __init__(
         self, js: JetStream, bucket: str, info: StreamInfo | None = None, mirror: StreamSource | None = None
     ) -> None:
+        kinds.check(JetStream, js=js)
+        kinds.check(StreamInfo, None, info=info)
+        kinds.check(StreamSource, None, mirror=mirror)
         self._access = Access(js, bucket, info, mirror)
         self.bucket = bucket
         self.stream_name: str = self._access.stream_name

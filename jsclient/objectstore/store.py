@@ -96,6 +96,7 @@ class ObjectStore:
     """
 
     def __init__(self, js: JetStream, bucket: str) -> None:
+        kinds.check(JetStream, js=js)
         self._js = js
         self.bucket = bucket
         self.stream_name: str = stream_name(bucket)

@@ -358,6 +358,12 @@ ARGUMENTS: dict[str, Feed] = {
     "name of a source": lambda rig: rig.js.create_stream(name="X", sources=[StreamSource(name=Wrong())]),  # type: ignore[arg-type]
     "reply of PubMsg": lambda rig: rig.js.publish_msg(jsclient.jetstream.PubMsg("a", reply=Wrong())),  # type: ignore[arg-type]
     "config of put_stream": lambda rig: rig.js.put_stream("CREATE", Wrong()),
+    "filters of create_elastic": lambda rig: groups.create_elastic(rig.js, "S", "e", partitions=2, filters=[Wrong()]),  # type: ignore[list-item]
+    "group of GroupPool": lambda rig: GroupPool(Wrong(), nothing),  # type: ignore[arg-type]
+    "spec of cron": lambda rig: jsclient.jetstream.Schedule.cron(Wrong(), "a"),  # type: ignore[arg-type]
+    "stream of Counters": lambda rig: jsclient.jetstream.Counters(Wrong()),  # type: ignore[arg-type]
+    "js of KeyValue": lambda rig: keyvalue.KeyValue(Wrong(), "b"),  # type: ignore[arg-type]
+    "js of ObjectStore": lambda rig: objectstore.ObjectStore(Wrong(), "b"),  # type: ignore[arg-type]
     "pedantic of create_stream": lambda rig: rig.js.create_stream(name="X", subjects=["x"], pedantic=0),
     "pedantic of update_stream": lambda rig: rig.js.update_stream(name="X", subjects=["x"], pedantic="yes"),
     "drop_unknown of update_stream": lambda rig: rig.js.update_stream(name="X", subjects=["x"], drop_unknown=None),

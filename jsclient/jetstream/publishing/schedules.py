@@ -13,6 +13,7 @@ from typing import Literal
 
 import attrs
 
+from jsclient import kinds
 from jsclient.durations import NANOSECONDS, to_ns
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import headers as names
@@ -99,6 +100,7 @@ class Schedule:
         time_zone: str | None = None,
     ) -> Schedule:
         """Six fields (seconds first), or "@hourly", "@daily", "@weekly", "@monthly", "@yearly"."""
+        kinds.check(str, spec=spec)
         if spec not in _PREDEFINED and not _CRON.fullmatch(spec):
             raise ConfigError(f"cron wants six fields (seconds first) or one of {', '.join(_PREDEFINED)}; got {spec!r}")
         return cls(spec=spec, target=target, source=source, ttl=ttl, rollup=rollup, time_zone=time_zone)
