@@ -16,7 +16,7 @@ from jsclient.durations import Deadline
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.api.models_consumer import SequenceInfo
-from jsclient.jetstream.consuming import run_out
+from jsclient.jetstream.consuming import pull_messages
 from jsclient.jetstream.consuming.pull_messages import PullMessages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.message import Msg
@@ -88,7 +88,7 @@ class Rig:
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     for name, times in (("QUIET", 1), ("SETTLE", 1), ("LONGEST_SILENCE", 4)):
-        monkeypatch.setattr(run_out, name, times * QUIET)
+        monkeypatch.setattr(pull_messages, name, times * QUIET)
     return Rig()
 
 
@@ -210,8 +210,8 @@ def test_without_time_it_ends_at_once(rig: Rig) -> None:
 
 
 def test_a_thin_flow_is_not_waited_for_to_the_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_out, "LOOK", 0.0)
-    monkeypatch.setattr(run_out, "QUIET", 60.0)
+    monkeypatch.setattr(pull_messages, "LOOK", 0.0)
+    monkeypatch.setattr(pull_messages, "QUIET", 60.0)
 
     class Coming(type(rig.pull.inbox)):  # type: ignore[misc]
         looks = 0

@@ -15,7 +15,7 @@ from jsclient.instruments import handling
 from jsclient.jetstream.consuming.hooks import call_hook, error_hook
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE
-from jsclient.jetstream.consuming.run_out import RUN_OUT
+from jsclient.jetstream.consuming.pull_messages import RUN_OUT
 from jsclient.jetstream.message import JetStreamMsg, M
 from jsclient.threads import Thread, start_all
 

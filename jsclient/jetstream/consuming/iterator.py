@@ -61,7 +61,7 @@ class MessageIterator(Drainable, Generic[M]):
     resets = 0
     """The number of times that an ordered consumer was re-created."""
     runs_out = False
-    """Its consumer does not redeliver messages that are on their way during a drain, see `run_out`."""
+    """Its consumer does not redeliver messages that are on their way during a drain, see `RunOut`."""
     _values: Values[Any] | None = None
     _decode: Callable[[bytes], Any] | None = None
     """The function that decodes a payload, if the loops that deliver messages call it themselves. Another function in

@@ -227,8 +227,7 @@ class OrderedMessages(MessageIterator[M]):
         self._ready: deque[Msg] = deque()
         self._released = False
         self._recreator = ConsumerRecreator(source.state.options.max_reset_attempts)
-        self._vain = Vain()
-        self._vain.made()
+        self._recreator.made()
         self._questions: deque[float] = deque()  # when to ask if the consumer still exists
         super().__init__(source, options, intake, getattr(options, "cancel", None), values)
         self._popleft = self._ready.popleft
@@ -397,24 +396,12 @@ class OrderedMessages(MessageIterator[M]):
         if not self.source.lost or self._draining:
             return True
         log.info("%s: %s; making a new one", self.source, self.source.lost)
-        if not self._paused(deadline) or not self._recreator.run(self, deadline):
+        if not self._recreator.run(self, deadline):
             return False
         self._check_open()
-        self._vain.made()
+        self._recreator.made()
         self.resets += 1
         self._intake.go_on(*self._waiting_size())
-        return True
-
-    def _paused(self, deadline: Deadline) -> bool:
-        """Wait for the pause that `_vain` wants, as the old consumer may still send; False if time is up before."""
-        while not (self.ending or self._mailbox.closed):
-            left = self._vain.pause(self.source.state.expected, time.monotonic())
-            if left <= 0:
-                break
-            if deadline.expired():
-                return False
-            if self.pause(deadline.at_most(min(left, LONGEST_DELAY))):
-                self._vain.over()
         return True
 
     def make_next(self, timeout: float) -> bool:
@@ -485,38 +472,22 @@ class OrderedMessages(MessageIterator[M]):
             self._on_close()
 
 
-class Vain:
-    """Pauses after consumers that ended before they delivered a message: the next one may end like them."""
+class ConsumerRecreator:
+    """Re-creates the consumer of an ordered read, over any number of calls.
 
-    def __init__(self) -> None:
+    It pauses after consumers that ended before they delivered a message, because the next one may end like them.
+    """
+
+    def __init__(self, max_attempts: int | None) -> None:
+        self._max_attempts = max_attempts
         self._made = False
-        self._count = 0
+        self._in_vain = 0  # consumers in a row that delivered nothing
         self._not_before = 0.0
+        self._begin()
 
     def made(self) -> None:
         """A new consumer exists."""
         self._made = True
-
-    def pause(self, expected: int, now: float) -> float:
-        """Seconds before the next one is created. `expected`: the number of the message that the last one owes."""
-        if self._made:
-            self._made = False
-            self._count = 0 if expected > 1 else self._count + 1
-            if self._count >= 2:
-                self._not_before = now + min(FIRST_DELAY * 2 ** (self._count - 2), LONGEST_DELAY)
-        return max(0.0, self._not_before - now)
-
-    def over(self) -> None:
-        """The link came back: the trouble that ended the last consumers may be over."""
-        self._not_before = 0.0
-
-
-class ConsumerRecreator:
-    """Re-creates the consumer of an ordered read, over any number of calls."""
-
-    def __init__(self, max_attempts: int | None) -> None:
-        self._max_attempts = max_attempts
-        self._begin()
 
     def _begin(self) -> None:
         self._attempts = self._gone = 0
@@ -524,6 +495,8 @@ class ConsumerRecreator:
 
     def run(self, reading: OrderedMessages[Any], deadline: Deadline) -> bool:
         """Try until it works, or must be given up. False if time is up: call it again."""
+        if not self._rested(reading, deadline):
+            return False
         while not reading.ending:
             patience = PATIENCE if self._attempts < IMPATIENT else CREATE_TIMEOUT
             timeout = max(deadline.at_most(patience), SHORTEST_CREATE)
@@ -542,6 +515,21 @@ class ConsumerRecreator:
             if deadline.expired():
                 return False
         self._begin()
+        return True
+
+    def _rested(self, reading: OrderedMessages[Any], deadline: Deadline) -> bool:
+        """Wait for the end of the pause, as the old consumer may still send; False if time is up before."""
+        if self._made:
+            self._made = False
+            self._in_vain = 0 if reading.source.state.expected > 1 else self._in_vain + 1
+            if self._in_vain >= 2:
+                pause = min(FIRST_DELAY * 2 ** (self._in_vain - 2), LONGEST_DELAY)
+                self._not_before = time.monotonic() + pause
+        while not reading.ending and (left := self._not_before - time.monotonic()) > 0:
+            if deadline.expired():
+                return False
+            if reading.pause(deadline.at_most(left)):
+                self._not_before = 0.0  # the link came back: the trouble may be over
         return True
 
     def _is_over(self, reading: OrderedMessages[Any], error: errors.JsClientError) -> bool:
