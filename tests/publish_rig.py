@@ -15,7 +15,7 @@ from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.jetstream.publishing.future import PublishFuture
-from jsclient.jetstream.publishing.options import Capabilities
+from jsclient.jetstream.publishing.options import HeaderCheck
 from jsclient.jetstream.publishing.streams import Streams
 from jsclient.message import Msg
 from jsclient.protocol import frames
@@ -113,7 +113,7 @@ class FakeJetStream:
     def __init__(self) -> None:
         self.nc = FakeConnection()
         self.api = FakeApi()
-        self.header_check = Capabilities(lambda timeout: 5)
+        self.header_check = HeaderCheck(lambda timeout: 5)
         self.publish_streams = Streams()
 
 

@@ -22,7 +22,7 @@ PACKAGES = [
     *("jsclient", "jsclient.jetstream", "jsclient.keyvalue", "jsclient.objectstore", "jsclient.services"),
     *("jsclient.workers", "jsclient.groups", "jsclient.coordination", "jsclient.system", "jsclient.backup"),
     *("jsclient.monitor", "jsclient.codecs", "jsclient.errors", "jsclient.testing", "jsclient.cancel"),
-    "jsclient.protocol",
+    *("jsclient.protocol", "jsclient.auth.credentials"),
     *(["jsclient.arrow"] if importlib.util.find_spec("pyarrow") else []),
     *(["jsclient.spark"] if importlib.util.find_spec("pyspark") else []),
 ]

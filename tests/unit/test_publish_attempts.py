@@ -10,14 +10,14 @@ from tests.pull_rig import Connection, Server
 
 from jsclient import errors
 from jsclient.jetstream.publishing.asynchronous import check_payload
-from jsclient.jetstream.publishing.options import Capabilities
+from jsclient.jetstream.publishing.options import HeaderCheck
 from jsclient.jetstream.publishing.outcome import decode_ack, has_id, may_go_on
 from jsclient.jetstream.publishing.synchronous import wait_connected
 from jsclient.states import LinkEvent
 
 
 def block(**given: Any) -> bytes | None:
-    return Capabilities(lambda timeout: 5).block(given.pop("headers", None), given.pop("msg_id", None), given)
+    return HeaderCheck(lambda timeout: 5).block(given.pop("headers", None), given.pop("msg_id", None), given)
 
 
 def test_has_id() -> None:

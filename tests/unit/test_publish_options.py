@@ -13,8 +13,8 @@ from jsclient.jetstream.publishing import options
 from jsclient.protocol import Headers
 
 
-def capabilities(level: int = 5) -> options.Capabilities:
-    return options.Capabilities(lambda timeout: level)
+def capabilities(level: int = 5) -> options.HeaderCheck:
+    return options.HeaderCheck(lambda timeout: level)
 
 
 def block(headers: Any = None, msg_id: str | None = None, **more: Any) -> bytes | None:
@@ -148,7 +148,7 @@ def test_the_level_is_not_asked_for_ordinary_headers() -> None:
     def ask(timeout: object) -> int:
         raise AssertionError("asked for the level")
 
-    check = options.Capabilities(ask)
+    check = options.HeaderCheck(ask)
     assert check.block({"A": "b"}, "id", {"expected_stream": "S"})
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from jsclient.errors import ApiError, PublishUnknown, WrongLastSequence, api_error
 from jsclient.jetstream.api.models import PubAck
-from jsclient.jetstream.publishing.options import Capabilities
+from jsclient.jetstream.publishing.options import HeaderCheck
 from jsclient.jetstream.publishing.outcome import (
     PAUSES,
     TEMPORARY,
@@ -86,7 +86,7 @@ def test_the_raft_layer_has_no_codes() -> None:
 
 
 def test_what_is_known_from_the_headers() -> None:
-    block = Capabilities(lambda timeout: 5).block(
+    block = HeaderCheck(lambda timeout: 5).block(
         {"A": "b"}, "1", {"expected_last_subject_seq": 4, "expected_last_subject": "s.*", "expected_last_seq": 9}
     )
     assert Published.of("s.a", "text", block) == Published("s.a", b"text", ("Nats-Msg-Id", "1"), 9, 4, "s.*")

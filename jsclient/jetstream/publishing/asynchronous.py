@@ -39,7 +39,7 @@ from jsclient.errors import (
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from jsclient.jetstream.publishing.in_flight import InFlight, Window
-from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishAsyncDict, PublishOptions
+from jsclient.jetstream.publishing.options import HeaderCheck, HeadersLike, PublishAsyncDict, PublishOptions
 from jsclient.jetstream.publishing.outcome import ACK_TIMEOUT, HOLD_FOR, RETRY_WAIT, Rules
 from jsclient.jetstream.publishing.streams import Streams, check_window
 from jsclient.message import Msg, Payload
@@ -116,7 +116,7 @@ class AsyncPublisher:
     def __init__(
         self,
         js: PublishingBase,
-        capabilities: Capabilities | None = None,
+        capabilities: HeaderCheck | None = None,
         *,
         max_pending: int | None = None,
         max_pending_bytes: int = WINDOW_BYTES,

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from jsclient import kinds, nuid
+from jsclient import kinds
 from jsclient._connection import LinkFrame
 from jsclient.codecs import payload_of
-from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ApiError,
-    BatchClosed,
     BatchTooLarge,
     BufferFull,
     ConfigError,
@@ -36,7 +34,7 @@ from jsclient.errors import (
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
-from jsclient.jetstream.publishing.future import PubMsg
+from jsclient.jetstream.publishing.batches import PublishBatch
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V, build_headers
 from jsclient.jetstream.publishing.outcome import (
     FAILURES,
@@ -69,7 +67,7 @@ ACK_EVERY: Final = 100
 """After this many messages the client waits until the server has taken them, so the server cannot fall behind."""
 
 
-class AtomicBatch(Generic[V]):
+class AtomicBatch(PublishBatch[V]):
     """A batch that is stored completely or not at all; the stream needs `allow_atomic`. Not for several threads.
 
         with js.atomic_batch() as batch:
@@ -113,26 +111,11 @@ class AtomicBatch(Generic[V]):
         kinds.check(int, ack_every=ack_every, max_messages=max_messages)
         if ack_every < 0 or max_messages < 1:
             raise ConfigError("ack_every must be 0 or more, max_messages 1 or more")
-        self.id: str = nuid.next_nuid()
-        self.ack: PubAck | None = None
-        self._js = js
-        self._nc = js.nc
-        self._engine = engine_of(self._nc)
-        self._timeout = resolve(timeout, js.publish_timeout)
+        super().__init__(js, timeout)
         self._ack_every = ack_every
         self._max = max_messages
-        self._size = 0
         self._held: tuple[str, Payload, Headers] | None = None
-        self._closed = ""
         self._expected: int | None = None  # the highest sequence that any message expects
-
-    def __len__(self) -> int:
-        return self._size
-
-    @property
-    def closed(self) -> bool:
-        """True once it is committed, discarded or failed."""
-        return bool(self._closed)
 
     def add(
         self,
@@ -167,18 +150,6 @@ class AtomicBatch(Generic[V]):
         self._held = message
         return self._size
 
-    def add_msg(
-        self,
-        msg: PubMsg | Msg,
-        *,
-        msg_id: str | None = None,
-        timeout: Timeout = DEFAULT,
-        **options: Unpack[PublishOptions],
-    ) -> int:
-        """Add a message object."""
-        kinds.check(PubMsg, Msg, msg=msg)
-        return self.add(msg.subject, msg.data, headers=msg.headers, msg_id=msg_id, timeout=timeout, **options)
-
     def commit(self, *, timeout: Timeout = DEFAULT) -> PubAck:
         """Store the complete batch. Raises the server's refusal or NotStored (nothing is stored), or PublishUnknown."""
         self._check_open()
@@ -209,10 +180,6 @@ class AtomicBatch(Generic[V]):
         self._closed = self._closed or "was discarded"
 
     # --- inner --------------------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BatchClosed(f"the batch {self._closed}")
 
     def _prepare(
         self,
@@ -291,23 +258,6 @@ class AtomicBatch(Generic[V]):
             f"batch {self.id} failed before its commit: {brief(error)}. Nothing of it is stored. Publish the "
             "batch again."
         )
-
-    def __enter__(self) -> AtomicBatch[V]:
-        return self
-
-    def __exit__(self, kind: Any, *exc: object) -> None:
-        if self._closed:
-            return
-        if kind is None and self._size:
-            self.commit()
-        else:
-            self.discard()
-
-    def __repr__(self) -> str:
-        return f"<AtomicBatch {self.id} size={self._size} {self._closed or 'open'}>"
-
-    def __reduce__(self) -> Any:
-        return self._engine.refuse_pickle(self)
 
 
 class _First(PublishAttempts):

@@ -8,8 +8,7 @@ from jsclient.codecs import Codec
 from jsclient.connection import Connection
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.requests import Api
-from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
-from jsclient.jetstream.publishing.options import V
+from jsclient.jetstream.publishing.options import HeaderCheck, V
 from jsclient.jetstream.publishing.streams import Streams
 
 

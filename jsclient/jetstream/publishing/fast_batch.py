@@ -8,18 +8,17 @@ also drives it; the batch starts no thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from jsclient import checks, kinds, nuid
+from jsclient import checks, kinds
 from jsclient._connection import LinkFrame
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ApiError,
-    BatchClosed,
     BatchGap,
     BufferFull,
     ConfigError,
@@ -34,11 +33,11 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
-from jsclient.jetstream.publishing.future import PubMsg
+from jsclient.jetstream.publishing.batches import PublishBatch
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.outcome import RETRY_WAIT, decode_fast, retry_rules
 from jsclient.jetstream.publishing.synchronous import PublishAttempts
-from jsclient.message import Msg, Payload
+from jsclient.message import Payload
 from jsclient.protocol.errors import BAD_JSON
 from jsclient.states import LinkEvent
 
@@ -70,7 +69,7 @@ class FlowReply(msgspec.Struct):
 _decode_flow: Final = msgspec.json.Decoder(FlowReply).decode
 
 
-class FastBatch(Generic[V]):
+class FastBatch(PublishBatch[V]):
     """Many messages to one stream (`allow_batched`), each stored as it arrives. Not for several threads.
 
         with js.fast_batch() as batch:
@@ -122,35 +121,20 @@ class FastBatch(Generic[V]):
             raise ConfigError(f'gap must be "fail" or "ok", got {gap!r}')
         if not 1 <= flow <= 65_535 or max_outstanding < 1:
             raise ConfigError("flow must be between 1 and 65535, max_outstanding at least 1")
-        self.id: str = nuid.next_nuid()
-        self.ack: PubAck | None = None
+        super().__init__(js, timeout)
         self.acked: int = 0
         self.gaps: list[range] = []
         self.errors: dict[int, ApiError] = {}
-        self._js = js
-        self._nc = js.nc
-        self._engine = engine_of(self._nc)
         self._enqueue = engine_of(js.nc).enqueue
         self._encode = engine_of(js.nc).encode
         self._check = js.header_check
         self._gap = gap
         self._flow = self._asked_flow = flow
         self._outstanding = max_outstanding
-        self._timeout = resolve(timeout, js.publish_timeout)
-        self._size = 0
         self._started = False
         self._subject = ""
         self._inbox: Any = None
         self._start = b""
-        self._closed = ""
-
-    def __len__(self) -> int:
-        return self._size
-
-    @property
-    def closed(self) -> bool:
-        """True once it has ended in any way."""
-        return bool(self._closed)
 
     # --- messages -----------------------------------------------------------------------------------------------
 
@@ -208,18 +192,6 @@ class FastBatch(Generic[V]):
             self._wait_until(lambda: self.acked + self._flow * self._outstanding > number, deadline)
         return number
 
-    def add_msg(
-        self,
-        msg: PubMsg | Msg,
-        *,
-        msg_id: str | None = None,
-        timeout: Timeout = DEFAULT,
-        **options: Unpack[PublishOptions],
-    ) -> int:
-        """Publish a message object as part of the batch."""
-        kinds.check(PubMsg, Msg, msg=msg)
-        return self.add(msg.subject, msg.data, headers=msg.headers, msg_id=msg_id, timeout=timeout, **options)
-
     def commit(
         self,
         subject: str | None = None,
@@ -257,10 +229,6 @@ class FastBatch(Generic[V]):
         self._end("was given up")
 
     # --- sending ------------------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BatchClosed(f"the batch {self._closed}")
 
     def _open(self, deadline: Deadline) -> None:
         self._check.require(LEVEL_FAST_BATCH, "a fast batch", deadline.at_most(API_TIMEOUT))
@@ -443,20 +411,5 @@ class FastBatch(Generic[V]):
         if self._inbox is not None:
             self._inbox.close()
 
-    def __enter__(self) -> FastBatch[V]:
-        return self
-
-    def __exit__(self, kind: Any, *exc: object) -> None:
-        if self._closed:
-            return
-        try:
-            if kind is None and self._size:
-                self.commit()
-        finally:
-            self._end("was given up")
-
     def __repr__(self) -> str:
         return f"<FastBatch {self.id} size={self._size} acked={self.acked} {self._closed or 'open'}>"
-
-    def __reduce__(self) -> Any:
-        return self._engine.refuse_pickle(self)

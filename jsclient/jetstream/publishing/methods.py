@@ -22,13 +22,13 @@ from jsclient.jetstream.publishing.options import (
     OPTION_PREFIX,
     AtomicBatchDict,
     FastBatchDict,
+    HeaderCheck,
     HeadersLike,
     PublishAsyncDict,
     PublishDict,
     PublishOptions,
     V,
 )
-from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
 from jsclient.jetstream.publishing.outcome import (
     ATTEMPT_TIMEOUT,
     FAILURES,

@@ -1,7 +1,7 @@
 """The demands of a publish on the stream, as headers, and the server level that each of them needs.
 
 A server silently ignores a header that it does not know. Then a message with a TTL would live forever, and a counter
-increment would be stored as an empty message. `Capabilities` refuses such headers before sending.
+increment would be stored as an empty message. `HeaderCheck` refuses such headers before sending.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ _MAKERS: Final[dict[str, Any]] = {
 # --- headers to bytes -------------------------------------------------------------------------------------------
 
 
-class Capabilities:
+class HeaderCheck:
     """Encodes headers for one JetStream context, and refuses headers that its servers would silently ignore."""
 
     def __init__(self, level: Any) -> None:

@@ -329,8 +329,7 @@ def passes(error: ApiError) -> bool:
     return error.err_code in TEMPORARY or (error.code == 503 and error.description.startswith("raft:"))
 
 
-@attrs.frozen
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """The facts about a message that are needed to judge an answer, and to find it in a stream."""
 
     subject: str

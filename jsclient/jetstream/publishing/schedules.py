@@ -11,7 +11,7 @@ import datetime as dt
 import re
 from typing import Literal
 
-import attrs
+import msgspec
 
 from jsclient import kinds
 from jsclient.durations import NANOSECONDS, to_ns
@@ -24,8 +24,7 @@ _PREDEFINED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnig
 _CRON = re.compile(r"\S+( \S+){5}")
 
 
-@attrs.frozen(kw_only=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """The time and target of a publish by the server; make one with `at`, `every` or `cron`.
 
     js.publish("schedules.invoice", b"send it", schedule=Schedule.at(when, target="invoices.due"))
@@ -47,7 +46,7 @@ class Schedule:
     rollup: Literal["sub"] | None = None
     time_zone: str | None = None
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         check_subject(self.target, "schedule target")
         if self.source is not None:
             check_subject(self.source, "schedule source")

@@ -13,7 +13,6 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import msgspec
 
 from jsclient.connection import engine_of
@@ -109,8 +108,7 @@ def _ask(js: Access, operation: str, body: bytes, timeout: float, read: Any) -> 
         return UNAVAILABLE
 
 
-@attrs.frozen
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """The facts about a stream."""
 
     name: str
