@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient._connection import Drainables
 from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery
@@ -74,6 +74,13 @@ class FakeConnection:
     def check_usable(self) -> None:
         if self.closed is not None:
             raise self.closed
+
+    def wait_connected(self, timeout: float | None) -> bool:
+        return self.is_connected
+
+    def pause(self, seconds: float) -> None:
+        waiting.Gate().wait(seconds)
+        self.check_usable()
 
     def flush(self, timeout: float) -> None:
         """The inbox is permitted."""

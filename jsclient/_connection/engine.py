@@ -383,6 +383,19 @@ class Engine:
         if self.session.closing.is_set():
             raise self.closed_error()
 
+    def wait_connected(self, timeout: float | None) -> bool:
+        """Wait for a link; False after `timeout` seconds. Raises ConnectionClosed."""
+        self.check_usable()
+        connected = self.is_connected or self.session.connected.wait(timeout)
+        self.check_usable()
+        return connected
+
+    def pause(self, seconds: float) -> None:
+        """Wait for the given time. Raises ConnectionClosed as soon as the connection is closed."""
+        self.check_usable()
+        self.session.closing.wait(seconds)
+        self.check_usable()
+
     def check_process(self) -> None:
         """Raises ForkedConnection in a forked child, where a wait could never end."""
 

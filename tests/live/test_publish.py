@@ -9,6 +9,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient._connection import Engine
 from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, PubMsg, StreamConfig
 from jsclient.testing import NatsServer, wait_until
@@ -170,9 +171,19 @@ def test_closed_connection(js: JetStream, server: NatsServer) -> None:
         other.publish_async("s.a", b"x")
 
 
-def test_close_ends_the_wait_between_two_attempts(js: JetStream, server: NatsServer) -> None:
+def test_close_ends_the_wait_between_two_attempts(
+    js: JetStream, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nc = jsclient.connect(server.url)
     ended: list[BaseException] = []
+    waits = threading.Event()
+    pause = Engine.pause
+
+    def waiting(engine: Engine, seconds: float) -> None:
+        waits.set()
+        pause(engine, seconds)
+
+    monkeypatch.setattr(Engine, "pause", waiting)
 
     def work() -> None:
         try:
@@ -182,7 +193,7 @@ def test_close_ends_the_wait_between_two_attempts(js: JetStream, server: NatsSer
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_until(lambda: engine_of(nc).events.link_listeners)
+    assert waits.wait(10)
     start = time.monotonic()
     nc.close()
     thread.join(5)

@@ -57,3 +57,16 @@ def test_a_forked_engine_refuses_its_whole_interface(nc: jsclient.Connection) ->
     assert nc.options == jsclient.ConnectOptions()
     assert repr(nc) == "<jsclient.Connection of the parent process>"
     nc.close()
+
+
+def test_a_wait_for_the_link_ends_with_the_link_the_time_or_the_connection(nc: jsclient.Connection) -> None:
+    engine = engine_of(nc)
+    assert not engine.wait_connected(0.01)
+    engine.session.connected.set()
+    assert engine.wait_connected(5)
+    engine.pause(0.01)
+    nc.close()
+    with pytest.raises(jsclient.errors.ConnectionClosed):
+        engine.wait_connected(5)
+    with pytest.raises(jsclient.errors.ConnectionClosed):
+        engine.pause(5)

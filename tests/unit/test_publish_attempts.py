@@ -1,19 +1,15 @@
-"""One attempt to publish: its payload, its answer, and the wait for a link."""
+"""One attempt to publish: its payload and its answer."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
-from tests.pull_rig import Connection, Server
 
 from jsclient import errors
 from jsclient.jetstream.publishing.asynchronous import check_payload
 from jsclient.jetstream.publishing.options import HeaderCheck
 from jsclient.jetstream.publishing.outcome import decode_ack, has_id, may_go_on
-from jsclient.jetstream.publishing.synchronous import wait_connected
-from jsclient.states import LinkEvent
 
 
 def block(**given: Any) -> bytes | None:
@@ -69,43 +65,3 @@ def test_payloads_become_bytes(payload: Any) -> None:
 def test_what_is_no_payload(payload: Any) -> None:
     with pytest.raises(errors.ConfigError, match="bytes or str"):
         check_payload(payload, 100)
-
-
-class Line(Connection):
-    """Its link comes back when the listener was told."""
-
-    def __init__(self, *events: LinkEvent) -> None:
-        super().__init__(Server(random.Random(1), []))
-        self.is_connected = False
-        self.events = events
-        self.listeners: list[Any] = []
-
-    def add_link_listener(self, listener: Any) -> None:
-        self.listeners.append(listener)
-        for event in self.events:
-            self.is_connected = event is LinkEvent.RECONNECTED
-            listener(event)
-
-    def remove_link_listener(self, listener: Any) -> None:
-        self.listeners.remove(listener)
-
-
-def test_the_link_is_waited_for() -> None:
-    line: Any = Line(LinkEvent.DISCONNECTED, LinkEvent.RECONNECTED)
-    assert wait_connected(line, 5)
-    assert line.listeners == []
-    away: Any = Line()
-    assert not wait_connected(away, 0.01)
-    assert not wait_connected(away, 0)
-
-
-def test_a_closed_connection_ends_the_wait() -> None:
-    line: Any = Line(LinkEvent.CLOSED)
-
-    def closed() -> None:
-        raise errors.ConnectionClosed("closed")
-
-    line.check_usable = closed
-    with pytest.raises(errors.ConnectionClosed):
-        wait_connected(line, 5)
-    assert line.listeners == []

@@ -55,8 +55,8 @@ def test_no_id_is_sent_again_after_the_machine_was_suspended(clock: Turn, monkey
 
 def test_nor_by_a_synchronous_publish(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Msg(b"r", b"1", None, b'{"stream":"S","seq":1}')
-    engine = SimpleNamespace(request=lambda *_, **__: answer)
-    nc = SimpleNamespace(is_connected=True, _engine=engine, options=SimpleNamespace(instrumentation=None))
+    engine = SimpleNamespace(request=lambda *_, **__: answer, wait_connected=lambda timeout: True)
+    nc = SimpleNamespace(_engine=engine, options=SimpleNamespace(instrumentation=None))
     js: Any = SimpleNamespace(publish_streams=Streams(120), nc=nc)
 
     def publish_again(slept: float) -> PubAck:

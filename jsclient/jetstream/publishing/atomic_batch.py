@@ -15,6 +15,7 @@ import msgspec
 from jsclient import kinds
 from jsclient._connection import LinkFrame
 from jsclient.codecs import payload_of
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ApiError,
@@ -50,7 +51,7 @@ from jsclient.jetstream.publishing.outcome import (
     stream_of,
 )
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
-from jsclient.jetstream.publishing.synchronous import PublishAttempts, wait_connected
+from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
 from jsclient.protocol import Headers
 
@@ -317,7 +318,7 @@ class _Commit(PublishAttempts):
 
     def _without_ack(self, error: Exception) -> PubAck | None:
         streams, deadline = self.js.publish_streams, self.deadline
-        if not deadline.expired() and wait_connected(self.js.nc, deadline.remaining()):
+        if not deadline.expired() and engine_of(self.js.nc).wait_connected(deadline.remaining()):
             streams.ask(self.js, self.subject, deadline.at_most(ASK_TIMEOUT))
             facts = streams.facts(self.subject, time.monotonic())
             if facts is not None:

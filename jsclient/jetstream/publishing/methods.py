@@ -40,7 +40,7 @@ from jsclient.jetstream.publishing.outcome import (
     retry_rules,
 )
 from jsclient.jetstream.publishing.streams import Streams, check_window
-from jsclient.jetstream.publishing.synchronous import PublishAttempts, wait_connected
+from jsclient.jetstream.publishing.synchronous import PublishAttempts
 from jsclient.message import Msg, Payload
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Publishing(PublishingBase[V]):
             block = self.header_check.block(headers, msg_id, options, deadline.at_most(API_TIMEOUT))
             began = elapsed()
         nc = self.nc
-        if not nc.is_connected and not wait_connected(nc, deadline.remaining()):
+        if not nc.is_connected and not engine_of(nc).wait_connected(deadline.remaining()):
             raise NotStored(f"the message on {subject!r} was not sent: the connection did not come back in time")
         reply = None
         try:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from jsclient import waiting
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, elapsed
 from jsclient.errors import (
@@ -56,10 +54,8 @@ from jsclient.jetstream.publishing.streams import (
     UNAVAILABLE,
     ask_for_stream,
 )
-from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient.connection import Connection
     from jsclient.jetstream.publishing.base import PublishingBase
     from jsclient.message import Msg, Payload
 
@@ -195,7 +191,7 @@ class PublishAttempts:
             except ConnectionLost:
                 inquiry.link_lost()
                 reply = None
-                wait_connected(self.js.nc, self.deadline.remaining())
+                engine_of(self.js.nc).wait_connected(self.deadline.remaining())
             else:
                 if ack is not None:
                     return ack
@@ -219,7 +215,7 @@ class PublishAttempts:
         """Return an ack that follows a refused copy. Raises ConnectionLost, ConnectionClosed."""
         deadline = Deadline(seconds)
         if reply is None:
-            wait_for_event(self.js.nc, (LinkEvent.CLOSED,), seconds, lambda: False)
+            engine_of(self.js.nc).pause(seconds)
         while reply is not None and not deadline.expired():
             late = engine_of(self.js.nc).later_reply(reply, deadline.remaining())
             if late is not None:
@@ -268,7 +264,7 @@ class PublishAttempts:
         self.losses += 1
         if self.losses > 1:
             self._pause(error, None)  # links come and go: do not run along with them
-        if not wait_connected(self.js.nc, self.deadline.remaining()):
+        if not engine_of(self.js.nc).wait_connected(self.deadline.remaining()):
             raise self._give_up(error) from error
 
     # --- errors ---------------------------------------------------------------------------------------------------
@@ -283,37 +279,3 @@ class PublishAttempts:
 
     def _unknown(self, error: Exception) -> PublishUnknown:
         return unknown(self, brief(error))
-
-
-def wait_connected(nc: Connection, timeout: float | None) -> bool:
-    """Wait for the link to come back; False after `timeout` seconds. Raises ConnectionClosed."""
-    deadline = Deadline(timeout)
-    while not nc.is_connected:  # it may come and go
-        if deadline.expired():
-            return False
-        events = LinkEvent.RECONNECTED, LinkEvent.CLOSED
-        wait_for_event(nc, events, deadline.remaining(), lambda: nc.is_connected)
-    return True
-
-
-def wait_for_event(
-    nc: Connection,
-    events: tuple[LinkEvent, ...],
-    timeout: float | None,
-    done: Callable[[], bool],
-) -> None:
-    """Wait for one of the events, or `timeout` seconds; raises ConnectionClosed."""
-    happened = waiting.Gate()
-
-    def listener(event: LinkEvent) -> None:
-        if event in events:
-            happened.set()
-
-    engine_of(nc).add_link_listener(listener)
-    try:
-        engine_of(nc).check_usable()
-        if not done():
-            happened.wait(timeout)
-        engine_of(nc).check_usable()
-    finally:
-        engine_of(nc).remove_link_listener(listener)
