@@ -139,3 +139,12 @@ def utf8(text: str, what: str, advice: str = "; give bytes") -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise errors.ConfigError(f"{what} that is text must be UTF-8 ({error.reason}){advice}") from None
+
+
+def payload(value: object) -> bytes:
+    """The payload of a message as bytes. Raises ConfigError."""
+    if isinstance(value, str):
+        return utf8(value, "a payload")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise errors.ConfigError(f"a payload is bytes or str, not {type(value).__name__}; encode it, or use a codec")

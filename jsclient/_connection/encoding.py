@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from jsclient import checks, errors
 from jsclient.message import HeadersLike, Payload
@@ -37,7 +37,7 @@ class Encoder:
     def frame(self, start: bytes, payload: Payload, headers: HeadersLike | bytes | None = None) -> bytes:
         """The same for a start of line that was checked already, or came over the wire."""
         if payload.__class__ is not bytes:
-            payload = as_bytes(payload)
+            payload = checks.payload(payload)
         size = len(payload)
         if not headers:
             if size > self.max_payload:
@@ -90,11 +90,3 @@ class Encoder:
                 f"{self._connected_url() or 'the server'} takes no headers (no_header_support), and this "
                 "message has some"
             )
-
-
-def as_bytes(payload: Any) -> bytes:
-    if isinstance(payload, str):
-        return checks.utf8(payload, "a payload")
-    if isinstance(payload, (bytes, bytearray, memoryview)):
-        return bytes(payload)
-    raise errors.ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it, or use a codec")

@@ -376,11 +376,7 @@ class AsyncPublisher:
 
 def check_payload(payload: Any, limit: int, headers: int = 0) -> bytes:
     """The payload as bytes, no larger than the server accepts together with the headers."""
-    if isinstance(payload, str):
-        payload = checks.utf8(payload, "a payload")
-    if not isinstance(payload, (bytes, bytearray, memoryview)):
-        raise ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it, or use a codec")
-    raw = payload if isinstance(payload, bytes) else bytes(payload)
+    raw = checks.payload(payload)
     if len(raw) + headers > limit:
         raise PayloadTooLarge(
             f"headers and payload have {len(raw) + headers} bytes, the server takes {limit} (max_payload): nothing was "

@@ -16,6 +16,7 @@ from jsclient.durations import plain_or_none
 from jsclient.errors import ConfigError, TimedOut
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
+from jsclient.jetstream.publishing.outcome import Entry
 from jsclient.message import Payload
 from jsclient.protocol import Headers
 
@@ -44,7 +45,7 @@ class PubMsg(msgspec.Struct, frozen=True):
         return self.payload
 
 
-class PublishFuture(msgspec.Struct, gc=False, eq=False):
+class PublishFuture(Entry, gc=False, eq=False):
     """The future ack of one `publish_async`. It always resolves: acked, rejected, certainly not stored, or unknown.
 
     Thread-safe. It is a Struct because one is made for every message: this takes 85 ns, while a class with __slots__
@@ -60,18 +61,6 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
     subject: str
     payload: bytes
     _block: bytes | None
-    _sends: int = 1
-    _no_responders: int = 0
-    _first: float = 0.0  # When the sweep first saw it (`elapsed`), or 0 if not yet.
-    _last: float = 0.0  # The last copy was sent then.
-    _since: float = 0.0  # The wait for its ack began then; a reconnect starts it again.
-    _ack: PubAck | None = None
-    _error: BaseException | None = None
-    _watchers: list[Any] | None = None
-
-    def done(self) -> bool:
-        """True once it is resolved."""
-        return self._ack is not None or self._error is not None
 
     def result(self, timeout: float | dt.timedelta | None = None) -> PubAck:
         """The ack. Waits at most `timeout` seconds; with None until it is resolved, which the ack timeout bounds.

@@ -19,15 +19,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
-
 from jsclient import checks, waiting
 from jsclient._connection import Drainable, ReplySink
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import ConnectionLost, DrainTimeout, NotStored, TimedOut
 from jsclient.jetstream.api.models import PubAck
-from jsclient.jetstream.publishing.outcome import Rules, decode_fast
+from jsclient.jetstream.publishing.outcome import Entry, Rules, decode_fast
 from jsclient.jetstream.publishing.recovery import Recovery
 from jsclient.nuid import TOKEN_LENGTH
 from jsclient.protocol.errors import BAD_JSON
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.jetstream.publishing.base import PublishingBase
-    from jsclient.jetstream.publishing.outcome import Entry
     from jsclient.jetstream.publishing.streams import Streams
     from jsclient.message import Msg
 
@@ -58,19 +55,11 @@ LONGEST_LOOK: Final = 3
 """The largest number of round trips over which answers count."""
 
 
-class FrameEntry(msgspec.Struct, gc=False, eq=False):
+class FrameEntry(Entry, gc=False, eq=False):
     """A row, which has only its frame. The fields are read from the frame when needed, which is rare."""
 
     _token: bytes
     frame: bytes
-    _sends: int = 1
-    _no_responders: int = 0
-    _first: float = 0.0
-    _last: float = 0.0
-    _since: float = 0.0
-    _ack: PubAck | None = None
-    _error: BaseException | None = None
-    _watchers: list[Any] | None = None
 
     @property
     def subject(self) -> str:
@@ -83,9 +72,6 @@ class FrameEntry(msgspec.Struct, gc=False, eq=False):
     @property
     def _block(self) -> bytes | None:
         return split(self.frame)[1]
-
-    def done(self) -> bool:
-        return self._ack is not None or self._error is not None
 
 
 class User(Protocol):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+from abc import abstractmethod
 from typing import Any, Final, Protocol
 
 import attrs
@@ -201,24 +202,42 @@ class Publish(Protocol):
     def _block(self) -> bytes | None: ...
 
 
-class Entry(Publish, Protocol):
-    """A message in flight, without an ack."""
+class Entry(msgspec.Struct, kw_only=True, gc=False, eq=False):
+    """A message in flight, without an ack. Subclasses differ in how they keep the message."""
 
-    _token: bytes
-    """The last token of its reply subject."""
-    _first: float
+    _sends: int = 1
+    _no_responders: int = 0
+    _first: float = 0.0
     """When the sweep first saw it, or the first copy that may be stored was sent (`elapsed`); 0 if not yet."""
-    _last: float
+    _last: float = 0.0
     """When the last copy was sent."""
-    _since: float
+    _since: float = 0.0
     """The start of the wait for its ack; a reconnect starts it again."""
-    _ack: PubAck | None
-    _error: BaseException | None
-    _watchers: list[Any] | None
+    _ack: PubAck | None = None
+    _error: BaseException | None = None
+    _watchers: list[Any] | None = None
     """Tickets and callbacks to notify when it ends."""
 
+    @property
+    @abstractmethod
+    def _token(self) -> bytes:
+        """The last token of its reply subject."""
+
+    @property
+    @abstractmethod
+    def subject(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def payload(self) -> bytes: ...
+
+    @property
+    @abstractmethod
+    def _block(self) -> bytes | None: ...
+
     def done(self) -> bool:
-        """True if it has ended."""
+        """True once it is resolved."""
+        return self._ack is not None or self._error is not None
 
 
 def in_doubt(entry: Publish) -> bool:
