@@ -113,6 +113,7 @@ class AtomicBatch(PublishBatch[V]):
         if ack_every < 0 or max_messages < 1:
             raise ConfigError("ack_every must be 0 or more, max_messages 1 or more")
         super().__init__(js, timeout)
+        self.ack: PubAck | None = None
         self._ack_every = ack_every
         self._max = max_messages
         self._held: tuple[str, Payload, Headers] | None = None

@@ -28,7 +28,6 @@ class PublishBatch(ABC, Generic[V]):
 
     def __init__(self, js: PublishingBase[V], timeout: Timeout) -> None:
         self.id: str = nuid.next_nuid()
-        self.ack: PubAck | None = None
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(js.nc)

@@ -122,6 +122,7 @@ class FastBatch(PublishBatch[V]):
         if not 1 <= flow <= 65_535 or max_outstanding < 1:
             raise ConfigError("flow must be between 1 and 65535, max_outstanding at least 1")
         super().__init__(js, timeout)
+        self.ack: PubAck | None = None
         self.acked: int = 0
         self.gaps: list[range] = []
         self.errors: dict[int, ApiError] = {}
