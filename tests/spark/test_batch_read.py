@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,3 +127,19 @@ def test_refusals_reach_the_user(reading: Reading, options: dict[str, str], toke
     assert error is not None
     assert error.token == f"JETSTREAM_{token}"
     assert part in error.message
+
+
+def test_only_a_worker_of_spark_leaves_its_modules_out_of_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import TaskContext
+
+    from jsclient.spark import context
+
+    frozen: list[bool] = []
+    fake = SimpleNamespace(get_freeze_count=lambda: len(frozen), freeze=lambda: frozen.append(True))
+    monkeypatch.setattr(context, "gc", fake)
+    context.freeze_modules()
+    assert frozen == []
+    monkeypatch.setattr(TaskContext, "get", object)
+    context.freeze_modules()
+    context.freeze_modules()
+    assert frozen == [True]
