@@ -1,7 +1,7 @@
 """The later steps of a synchronous publish whose first attempt brought no ack.
 
 A message that may be stored already is sent again only with a message id, and only as long as the stream certainly
-remembers that id. `verdict` judges every refusal. If the outcome is in doubt, the client looks into the stream.
+remembers that id. `outcome` judges every refusal. If the outcome is in doubt, the client looks into the stream.
 """
 
 from __future__ import annotations
