@@ -1,6 +1,6 @@
 """The NATS wire format: bytes <-> events. No socket, thread or clock anywhere in this package."""
 
-from .columns import Acks, Columns, complete_frames, parse_columns
+from .acks import Acks
 from .errors import (
     InvalidArgument,
     InvalidHeader,
@@ -35,7 +35,6 @@ __all__ = [
     "PING",
     "PONG",
     "Acks",
-    "Columns",
     "ConnectInfo",
     "Err",
     "Event",
@@ -63,12 +62,10 @@ __all__ = [
     "check_name",
     "check_queue",
     "check_subject",
-    "complete_frames",
     "encode_connect",
     "has_wildcard",
     "hpub",
     "matches",
-    "parse_columns",
     "parse_version",
     "pub",
     "pub_start",

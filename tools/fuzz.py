@@ -3,8 +3,7 @@
 Invariants, for any bytes in any chunks:
 - the events, and whether and after which event the stream is refused, are those of the reference parser;
 - nothing but ProtocolError is raised, by feeding or by looking at what came out;
-- memory held stays below the limits; after an error everything is refused;
-- `parse_columns` and `complete_frames` take only what the reference takes, and the same bytes;
+- memory held stays below the limits; after an error everything is refused.
 
 Prints the seed and the offending bytes and exits 1 on the first finding.
 """
@@ -34,12 +33,9 @@ from jsclient.protocol import (
     Ping,
     Pong,
     ProtocolError,
-    complete_frames,
-    parse_columns,
 )
 
 SMALL_LIMITS = (300, 120, 400)  # payload, line, INFO: small, so that the fuzzer finds its way to them
-COLUMN_LIMITS = (10**10, 64 * 1024, 1024 * 1024)
 ACK = b"$JS.ACK.S.C.1.12.11.1700000000000000000.5"
 LONG_ACK = b"$JS.ACK.hub.ACC.S.C.1.12.11.1700000000000000000.5.x"
 
@@ -238,21 +234,6 @@ def check_parser(rng: random.Random, data: bytes) -> None:
         look_at(event)
 
 
-def check_columns(data: bytes) -> None:
-    messages, _ = reference(data, COLUMN_LIMITS)
-    for sid in (b"1", b"12"):
-        columns = parse_columns(data, sid)
-        rows = zip(columns.subjects, columns.replies, columns.payloads, columns.headers, strict=True)
-        taken = [Msg(subject, sid, reply, payload, block) for subject, reply, payload, block in rows]
-        expect(taken == messages[: len(taken)], f"columns {taken} instead of {messages}")
-        expect(reference(data[: columns.end], COLUMN_LIMITS) == (taken, False), f"columns end at {columns.end}")
-        end = complete_frames(data, sid)
-        expect(end >= columns.end, "columns take more than the walk")
-        events, refused = reference(data[:end], COLUMN_LIMITS)
-        expect(not refused and all(event.sid == sid for event in events), f"walk ends at {end}")
-        expect(complete_frames(data, sid, limit=len(events)) == end, "limit of the walk")
-
-
 def one_round(rng: random.Random) -> bytes:
     return mutate(rng, b"".join(rng.choice(CASES) for _ in range(rng.randrange(1, 5))))
 
@@ -266,7 +247,6 @@ def run(seconds: float, seed: int, rounds: int | None = None) -> int:
         data = one_round(rng)
         try:
             check_parser(rng, data)
-            check_columns(data)
         except Exception as error:
             print(f"FINDING at seed {seed} round {done}: {type(error).__name__}: {error}\ninput: {data!r}")
             return 1

@@ -17,7 +17,7 @@ from jsclient.jetstream.api.stored_messages import Parts
 from jsclient.jetstream.message import timestamp_ns
 from jsclient.message import Msg
 from jsclient.protocol import has_wildcard, matches
-from jsclient.protocol.columns import Acks
+from jsclient.protocol.acks import Acks
 from jsclient.protocol.errors import BAD_JSON
 
 
