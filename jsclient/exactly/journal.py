@@ -83,7 +83,7 @@ class Journal:
     """The journal as one attempt of a task sees it. For one thread."""
 
     def __init__(self, nc: Connection, options: WriteSettings, kv: KeyValue, job: Job) -> None:
-        self._access = StreamAccess(nc, options, "(journal)")
+        self._access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
         self._kv = kv
         self._job = job
         self._part_key = f"{job.query}.{job.partition}"
@@ -311,7 +311,13 @@ def _encoded(body: dict[str, Any]) -> bytes:
 def open_journal(nc: Connection, options: WriteSettings) -> KeyValue | str:
     """The bucket of the journal, created if it is missing; or a string that says why this user cannot have one."""
     access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
-    return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: _open(access, options))
+    return cached(nc, _key(access), lambda: _open(access, options))
+
+
+def reopen_journal(nc: Connection, options: WriteSettings) -> KeyValue | str:
+    """The same for a bucket that is gone: this makes it again, and it knows nothing then."""
+    forget(nc, _key(StreamAccess(nc, options, f"KV_{options.journal_bucket}")))
+    return open_journal(nc, options)
 
 
 def _open(access: StreamAccess, options: WriteSettings) -> KeyValue | str:
@@ -369,6 +375,10 @@ def _create(access: StreamAccess, bucket: str, js: Any, kv: KeyValue) -> KeyValu
 
 def refuse_journal(nc: Connection, options: WriteSettings, why: str) -> str:
     """Remember that this user cannot write the journal."""
-    access = StreamAccess(nc, options, "(journal)")
-    forget(nc, ("journal", access.api.prefix, options.journal_bucket))
-    return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: why)
+    key = _key(StreamAccess(nc, options, f"KV_{options.journal_bucket}"))
+    forget(nc, key)
+    return cached(nc, key, lambda: why)
+
+
+def _key(access: StreamAccess) -> tuple[str, str, str]:
+    return "journal", access.api.prefix, access.stream

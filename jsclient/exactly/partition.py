@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jsclient import errors
 from jsclient.arrow.settings import Refused
 from jsclient.exactly.ids import ContentIds, key_of
-from jsclient.exactly.journal import Job, Journal, open_journal, refuse_journal
+from jsclient.exactly.journal import Job, Journal, open_journal, refuse_journal, reopen_journal
 from jsclient.exactly.publishing import TaskPublisher
 from jsclient.exactly.rows import RowMaker
 from jsclient.exactly.sending import publish_failed
@@ -49,15 +49,21 @@ def write_partition(
 def _journal(nc: Connection, options: WriteSettings, job: Job) -> Journal | str:
     """The journal, which has begun; or a string with the reason why there is none."""
     kv = open_journal(nc, options)
-    if not isinstance(kv, str):
+    for last in (False, True):
+        if isinstance(kv, str):
+            break
         journal = Journal(nc, options, kv, job)
         try:
             journal.begin()
             return journal
         except Refused as error:
-            if not isinstance(error.__cause__, errors.PermissionViolation):
+            cause = error.__cause__
+            if isinstance(cause, errors.BucketNotFound) and not last:
+                kv = reopen_journal(nc, options)  # it was deleted after this process had opened it
+            elif isinstance(cause, errors.PermissionViolation):
+                kv = refuse_journal(nc, options, f"the journal cannot be written: {options.hide(str(cause))}")
+            else:
                 raise
-            kv = refuse_journal(nc, options, f"the journal cannot be written: {options.hide(str(error.__cause__))}")
     if options.delivery_semantics == "exactly-once":
         raise options.refuse("JETSTREAM_JOURNAL_UNAVAILABLE", f"deliverySemantics=exactly-once needs a journal: {kv}")
     return f"{kv}. Rows are stored once only while their stream recognises repeated messages (deliverySemantics=window)"

@@ -250,7 +250,7 @@ def test_the_second_answer_to_a_commit_counts(refused: bytes) -> None:
 def test_a_commit_that_a_stale_leader_refused_is_unknown_where_nothing_decides_it() -> None:
     with (
         connected({"s.a": [[STALE]], INFO: [[info(3)]], GET: [[]], DIRECT: [[]], **LEVEL}) as (js, _),
-        pytest.raises(errors.PublishUnknown, match="all stored, or none"),
+        pytest.raises(errors.PublishUnknown, match="completely or not at all"),
     ):
         commit(js)
 

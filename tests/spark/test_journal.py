@@ -143,6 +143,19 @@ def test_a_journal_that_was_lost_is_told(
     assert sink.contents() == Counter([b"1", b"2", b"3"])
 
 
+def test_a_journal_that_was_deleted_is_made_again(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    sink.options["journal"] = "deleted"
+    sink.run("run-1", [[b"1"]])
+    js.api.request("STREAM.DELETE.KV_deleted")
+    sink.batch += 1
+    sink.run("run-1", [[b"2"], [b"3"]])  # by the same process, which knew the journal
+    assert caplog.text.count("knows nothing of query") == 2
+    assert sink.contents() == Counter([b"1", b"2", b"3"])
+
+
 def test_a_sink_that_keeps_nothing(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,7 @@ def test_what_became_too_large_while_it_was_held_is_told_at_once(monkeypatch: py
     rig.come_back()
     assert outcome(never) is errors.PayloadTooLarge
     assert outcome(sent) is errors.PublishUnknown
-    assert "sent 1 times" in str(sent.exception(0))
+    assert "sent 1 time)" in str(sent.exception(0))
     assert "max_payload" in str(sent.exception(0))
 
 

@@ -31,6 +31,7 @@ from jsclient.errors import (
     PublishUnknown,
     RequestTimeout,
     brief,
+    counted,
 )
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
@@ -168,8 +169,8 @@ class AtomicBatch(PublishBatch[V]):
             ack = commit.run()
         except PublishUnknown as error:
             text = (
-                f"batch {self.id}: {brief(error)}. Its {self._size} messages are all stored, or none is. Look "
-                "at the stream before you repeat it."
+                f"batch {self.id}: {brief(error)}. Its {counted(self._size, 'message')} went in completely or not at "
+                "all. Look at the stream before you repeat it."
             )
             raise PublishUnknown(text) from error
         self._closed = "was committed"

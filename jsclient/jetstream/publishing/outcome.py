@@ -49,6 +49,7 @@ from jsclient.errors import (
     WrongLastSequence,
     api_error,
     brief,
+    counted,
 )
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import model_base, stored_messages
@@ -287,7 +288,7 @@ def why_not_again(window: float | str, age: float) -> str:
 
 def unknown(entry: Publish, why: str) -> PublishUnknown:
     """The error for a message that may be stored."""
-    return PublishUnknown(f"the message on {entry.subject!r} (sent {entry._sends} times) got no ack: {why}")
+    return PublishUnknown(f"the message on {entry.subject!r} (sent {counted(entry._sends, 'time')}) got no ack: {why}")
 
 
 def ended(entry: Publish, why: str) -> JsClientError:
@@ -309,7 +310,7 @@ def no_stream(entry: Publish) -> JsClientError:
     if in_doubt(entry):
         return unknown(entry, "nobody takes it now")
     return NoStreamResponse(
-        f"nobody took the message on {entry.subject!r} in {entry._sends} attempts: no stream, or no leader",
+        f"nobody took the message on {entry.subject!r} in {counted(entry._sends, 'attempt')}: no stream, or no leader",
         entry.subject,
     )
 
