@@ -24,6 +24,7 @@ from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.spark import options as spark_options
 from jsclient.spark.connecting import connect_options
+from jsclient.spark.context import freeze_modules
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.threads import Thread
@@ -241,6 +242,7 @@ def lease(options: Options) -> Iterator[Connection]:
                 "JETSTREAM_CONNECT_FAILED", f"{text}; check 'servers', the network and the credentials"
             ) from None
 
+    freeze_modules()
     nc = _pool.take(key, connect)
     if key[0] != "unshared":
         _pool.reached.add(key)

@@ -19,7 +19,6 @@ from jsclient.planning.planner import Limits, Load, check_head, cut
 from jsclient.planning.selection import Selection, no_stream
 from jsclient.planning.subjects import by_subject
 from jsclient.planning.survey import Survey, survey_of
-from jsclient.spark.context import freeze_modules
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
@@ -72,7 +71,6 @@ def read_batches(
     from jsclient.spark.entries import EntryBuilder
     from jsclient.spark.schema import schema_of
 
-    freeze_modules()
     options = options.of(partition.stream)
     arrow, rows, nbytes = schema_of(schema), BATCH_ROWS, BATCH_BYTES
     with lease(options) as nc:
