@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from jsclient._connection import LinkFrame
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline
+from jsclient.durations import Deadline, elapsed
 from jsclient.errors import (
     ApiError,
     BatchGap,
@@ -142,7 +141,7 @@ class _Rows(PublishAttempts):
         guard: Callable[[], None] | None,
     ) -> None:
         self._patience = rules.ack_timeout
-        super().__init__(js, subject, b"", None, Deadline(self._patience), rules, time.monotonic())
+        super().__init__(js, subject, b"", None, Deadline(self._patience), rules, elapsed())
         self._timeout = rules.resend_after
         self._rows = rows
         self._guard = guard

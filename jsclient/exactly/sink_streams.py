@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from jsclient import errors
-from jsclient.arrow.access import StreamAccess, cached
+from jsclient.arrow.access import StreamAccess, cached, forget
 from jsclient.arrow.settings import Refused
 from jsclient.durations import seconds_of
 from jsclient.protocol import matches
@@ -30,24 +30,28 @@ class SinkStreams:
         self._nc = nc
         self._options = options
         self._found: list[StreamConfig] = []
-        self._known: dict[bytes, StreamConfig | None] = {}
+        self._known: dict[bytes, StreamConfig] = {}
         self._may_ask = True
 
     def of(self, subject: bytes) -> StreamConfig | None:
         """The stream that takes the subject; None unless there is exactly one."""
-        if subject not in self._known:
+        found = self._known.get(subject)
+        if found is None and (found := self._find(subject.decode("utf-8", "surrogateescape"))) is not None:
             if len(self._known) > 10_000:
                 self._known.clear()
-            self._known[subject] = self._find(subject.decode("utf-8", "surrogateescape"))
-        return self._known[subject]
+            self._known[subject] = found
+        return found
 
     def _find(self, subject: str) -> StreamConfig | None:
         for known in self._found:
             if any(matches(pattern, subject) for pattern in known.subjects or ()):
                 return known
         access = self._access()
-        config = cached(self._nc, ("takes", access.api.prefix, subject), lambda: _taker_of(access, subject))
-        if config is not None:
+        key = ("takes", access.api.prefix, subject)
+        config = cached(self._nc, key, lambda: _taker_of(access, subject))
+        if config is None:
+            forget(self._nc, key)  # somebody may create it now
+        else:
             self._found.append(config)
         return config
 

@@ -99,7 +99,14 @@ class JournaledTask:
             self._publish(publisher, made.rows(batch))
         totals = publisher.finish()
         self._journal.end(made.count, made.total, True)
-        return Outcome(totals, self._journal.notes, self._journal.batch.begins)
+        notes = list(self._journal.notes)
+        moved = sorted(set(totals.streams) - self._entered)
+        if moved and not self._options.compacted:
+            notes.append(
+                f"{self._job.where}: rows went to {', '.join(moved)}, which does not have their subject. A mapping of "
+                "the server moved them, so a replay cannot find them, and may store them twice"
+            )
+        return Outcome(totals, notes, self._journal.batch.begins)
 
     def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
         if self._options.compacted:
@@ -136,16 +143,17 @@ class JournaledTask:
     def _write_missing(self, batches: Iterable[pa.RecordBatch], spool: Spool, publisher: TaskPublisher) -> Outcome:
         first = _Counted(self._make, self._key, self._job.partition)
         first.ids = set()
+        subjects: set[bytes] = set()
         for batch in batches:
             spool.add(batch)
-            first.rows(batch)
+            subjects.update(row[0] for row in first.rows(batch))
         before, begins = self._journal.before, self._journal.batch.begins
         if before.ended and (before.rows, before.total) == (first.count, first.total):
             log.info("%s was written whole before; nothing is published", self._job.where)
             return Outcome(Totals(first.count, 0, first.count), [], begins, skipped=True)
         self._journal.reopen()
         notes: list[str] = []
-        sorter = self._sorter(publisher, notes, first)
+        sorter = self._sorter(publisher, notes, first, subjects)
         made = _Counted(self._make, self._key, self._job.partition)
         for batch in spool:
             rows = made.rows(batch)
@@ -157,7 +165,7 @@ class JournaledTask:
         self._journal.end(made.count, made.total, not sorter.aside and not left_over)
         return Outcome(totals, notes, self._journal.batch.begins, sorter.aside, left_over)
 
-    def _sorter(self, publisher: TaskPublisher, notes: list[str], first: _Counted) -> Sorter:
+    def _sorter(self, publisher: TaskPublisher, notes: list[str], first: _Counted, subjects: set[bytes]) -> Sorter:
         """The object that separates stored rows from missing ones."""
         if _settle(self._job, self._journal, self._alone):
             publisher.restart_clock()
@@ -166,6 +174,11 @@ class JournaledTask:
         if self._options.compacted:
             return Sorter(Stored(), self._options.refuse)  # to put the same values again changes nothing
         try:
+            for subject in subjects:
+                if publisher.streams.of(subject) is None:
+                    raise Unsure(
+                        f"no stream has the subject {subject.decode()!r}, so a mapping may have moved its rows"
+                    )
             found = read_back(self._nc, self._options, self._journal.batch.begins, self._key, first.by_column)
             stored = found.stored(self._job.partition, first.ids or set())
             keep(found)

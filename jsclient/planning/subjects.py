@@ -34,8 +34,11 @@ def by_subject(access: StreamAccess, whole: Range, parts: int) -> list[Range]:
 
 
 def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
-    """The subjects of the stream by bucket. None if there are too many to list, or if one is not a plain subject. For
-    example, a message on `>` would, as a filter, bring all others into its bucket."""
+    """The subjects of the stream by bucket.
+
+    None if there are too many to list or to ask for in one request, or if one is not a plain subject. For example, a
+    message on `>` would, as a filter, bring all others into its bucket.
+    """
     names: set[str] = set()
     for subject in filters or (">",):
         operation = f"STREAM.INFO.{access.stream}"
@@ -46,7 +49,11 @@ def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[
     buckets: list[list[str]] = [[] for _ in range(parts)]
     for name in sorted(names):
         buckets[bucket_of(name.encode("utf-8", "surrogateescape"), parts)].append(name)
-    return buckets if max(map(len, buckets)) <= MOST_FILTERS else None
+    fits = all(
+        len(bucket) <= MOST_FILTERS and sum(map(len, bucket)) + 4 * len(bucket) <= access.nc.max_payload // 2
+        for bucket in buckets
+    )
+    return buckets if fits else None
 
 
 def _is_plain(subject: str) -> bool:

@@ -97,18 +97,10 @@ class DeadLetters:
         self._count = 0
 
     def __call__(self, bad: list[Bad]) -> None:
-        publisher = AsyncPublisher(self._js, stall_wait=self._options.reconnect_timeout)
         subject = self._options.dead_letter_subject or ""
         try:
-            sent = []
-            for message, reason in bad:
-                headers, id_ = _headers(message, reason), self._id(message)
-                sent.append(
-                    (message, headers, id_, publisher.publish(subject, message.payload, headers=headers, msg_id=id_))
-                )
-            for message, headers, id_, future in sent:
-                if future.result().duplicate:  # an earlier try of this task, or another message
-                    store(self._js, subject, message.payload, headers, id_)
+            with AsyncPublisher(self._js, stall_wait=self._options.reconnect_timeout) as publisher:
+                self._store(bad, subject, publisher)
         except errors.JsClientError as error:
             text = self._options.hide(f"{type(error).__name__}: {errors.brief(error)}")
             raise JetStreamSparkError(
@@ -117,6 +109,16 @@ class DeadLetters:
                 "stream for it?",
             ) from error
         self._count += len(bad)
+
+    def _store(self, bad: list[Bad], subject: str, publisher: AsyncPublisher) -> None:
+        sent = []
+        for message, reason in bad:
+            headers, id_ = _headers(message, reason), self._id(message)
+            future = publisher.publish(subject, message.payload, headers=headers, msg_id=id_)
+            sent.append((message, headers, id_, future))
+        for message, headers, id_, future in sent:
+            if future.result().duplicate:  # an earlier try of this task, or another message
+                store(self._js, subject, message.payload, headers, id_)
 
     def _id(self, message: Message) -> str:
         """An id for storing a message once if its task is retried, within the window of the dead-letter stream."""

@@ -177,14 +177,16 @@ class Follower:
         if head >= available or (dense and not self.options.subjects):
             return head if head < available else None
         found = access.next_on_leader(head, self.options.subjects)
+        # That answer only counts if the leader has the complete range. Else the task looks what is left of it.
+        now = access.state()
+        if now.created != state.created or now.first > head:
+            return head
         if found is not None and found < available:
             return found
-        # That answer only counts if the leader has the complete range.
-        now = access.state()
-        if now.created == state.created and now.end >= available:
-            self._nothing_below = available
-            return None
-        return head
+        if now.end < available:
+            return head
+        self._nothing_below = available
+        return None
 
     def _may_move(self, start: int, state: StreamState) -> bool:
         """Nothing matches up to the end. True if it is time for a batch without rows, which only moves the offset.

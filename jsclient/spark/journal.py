@@ -59,8 +59,8 @@ def journal_queries(options: Mapping[str, str]) -> list[JournalQuery]:
     return sorted(found.values(), key=lambda each: each.last_used, reverse=True)
 
 
-def reset_query(options: Mapping[str, str], query: str) -> None:
-    """Remove all entries of a query. Stop the query first.
+def reset_query(options: Mapping[str, str], query: str) -> int:
+    """Remove all entries of a query, and return their number. Stop the query first.
 
     Afterwards it can run from an older checkpoint. A batch that it has stored before is stored again, except for rows
     that the duplicate window of the sink recognises. Raises JetStreamSparkError.
@@ -68,12 +68,13 @@ def reset_query(options: Mapping[str, str], query: str) -> None:
     checked = known.parse(options, known.WRITE_STREAM)
     with lease(checked) as nc:
         access = StreamAccess(nc, checked, f"KV_{checked.journal_bucket}")
-        access.retrying("cleaning the journal", lambda: _purge(access, checked.journal_bucket, query))
+        return access.retrying("cleaning the journal", lambda: _purge(access, checked.journal_bucket, query))
 
 
-def _purge(access: StreamAccess, bucket: str, query: str) -> None:
-    for key in (query, f"{query}.>"):
-        access.api.request(f"STREAM.PURGE.{access.stream}", {"filter": f"$KV.{bucket}.{key}"})
+def _purge(access: StreamAccess, bucket: str, query: str) -> int:
+    filters = (f"$KV.{bucket}.{key}" for key in (query, f"{query}.>"))
+    answers = [access.api.request(f"STREAM.PURGE.{access.stream}", {"filter": each}) for each in filters]
+    return sum(answer.get("purged", 0) for answer in answers)
 
 
 def _entries(options: SparkOptions) -> Iterator[tuple[str, dict[str, Any], dt.datetime]]:
@@ -117,7 +118,11 @@ def main(arguments: Sequence[str]) -> int:
         if given.command == "list":
             _list(options)
         elif given.command == "reset":
-            reset_query(options, given.query)
+            removed = reset_query(options, given.query)
+            if not removed:
+                print(f"the journal knows no query {given.query!r}: see `list`", file=sys.stderr)
+                return 1
+            print(f"removed the query {given.query}: {errors.counted(removed, 'message')} of the journal")
         else:
             _clean(options, given.unused)
     except (errors.JsClientError, JetStreamSparkError) as error:

@@ -41,11 +41,12 @@ class ConditionalTask:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, list[str]]:
         """Returns also the keys that are not at their expected revision."""
-        for batch in batches:
-            revisions = batch.column("expected_revision").to_pylist()
-            for key, value, lines, revision in zip(*entries_of(batch), revisions, strict=False):
-                self._put(key, value, lines, revision)
-        self._settle(len(self._pending))
+        with self._publisher:
+            for batch in batches:
+                revisions = batch.column("expected_revision").to_pylist()
+                for key, value, lines, revision in zip(*entries_of(batch), revisions, strict=False):
+                    self._put(key, value, lines, revision)
+            self._settle(len(self._pending))
         return Outcome(self._totals, [], journaled=False), self._conflicts
 
     def _put(self, key: str, value: bytes, lines: bytes, revision: int | None) -> None:

@@ -156,6 +156,20 @@ def test_a_journal_that_was_deleted_is_made_again(
     assert sink.contents() == Counter([b"1", b"2", b"3"])
 
 
+def test_rows_that_a_mapping_moves_are_told(stream_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping = f'mappings = {{ "{stream_name}.x": "moved.x" }}'
+    with NatsServer(mapping) as server, jsclient.connect(server.url) as nc:
+        sink = Sink(server, Js(nc), stream_name, monkeypatch, subjects=["moved.>"])
+        with pytest.raises(Crash):
+            sink.write("run-1", 0, [b"1", b"2"], crash_after=1)
+        pass_the_window()
+        with pytest.raises(JetStreamSparkError, match=rf"UNSURE_REPLAY.* no stream has the subject '{stream_name}\.x'"):
+            sink.write("run-2", 0, [b"1", b"2"])
+        sink.batch += 1
+        (note,) = sink.write("run-2", 0, [b"3"]).outcome.notes
+        assert "A mapping of the server moved them" in note
+
+
 def test_a_sink_that_keeps_nothing(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

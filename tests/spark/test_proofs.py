@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import jsclient
+from jsclient.arrow.access import StreamAccess
 from jsclient.spark import JetStreamListener, losses
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, wait_until
@@ -191,6 +192,32 @@ def test_accepted_losses_are_shown_and_counted(
     again = query.partitions(end, after)
     assert [p.range.index for p in again] == [0, 1, 2, 3]
     assert [p.range.end for p in again] == [p.range.end for p in planned]
+    query.stop()
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_a_head_that_moves_on_during_the_plan_is_noticed(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, filtered: bool
+) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 1000)
+    options = {"subjects": f"{stream_name}.>"} if filtered else {}
+    query = stream_reader(server.url, stream_name, startingOffsets="earliest", **options)
+    end = planned_end(query.latestOffset(query.initialOffset(), everything()))
+    assert len(rows_of(query, query.partitions(query.initialOffset(), end))) == 1000
+    js.fill(stream_name, 1000)
+    js.api.request(f"STREAM.MSG.DELETE.{stream_name}", {"seq": 1990})  # without a filter, only a hole makes it look
+    look_up = StreamAccess.next_on_leader
+
+    def late(self: StreamAccess, *args: Any) -> int | None:
+        monkeypatch.undo()
+        js.api.request(f"STREAM.PURGE.{stream_name}", {"seq": 1501})
+        return look_up(self, *args)
+
+    monkeypatch.setattr(StreamAccess, "next_on_leader", late)
+    after = planned_end(query.latestOffset(end, everything()))
+    with pytest.raises(JetStreamSparkError, match="JETSTREAM_DATA_LOSS"):
+        rows_of(query, query.partitions(end, after))
     query.stop()
 
 
