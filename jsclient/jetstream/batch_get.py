@@ -12,7 +12,7 @@ import queue
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jsclient import errors, kinds, waiting
+from jsclient import checks, errors, kinds, waiting
 from jsclient._connection import LinkFrame, MessageSink
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
@@ -255,6 +255,7 @@ def get_last(
         raise errors.ConfigError("get_last_msgs: up_to_seq and up_to_time exclude each other")
     bound: dict[str, Any] = {}
     if up_to_seq is not None:
+        checks.positive(up_to_seq, "up_to_seq")
         bound["up_to_seq"] = up_to_seq
     if up_to_time is not None:
         bound["up_to_time"] = model_base.format_time(model_base.as_timestamp(up_to_time, "up_to_time"))

@@ -191,7 +191,8 @@ class JetStream(Publishing[V]):
         kinds.check(Iterable, uses=uses, subjects=subjects)
         kinds.check(str, None, deliver_subject=deliver_subject)
         inboxes = self.nc.options.inbox_prefix
-        return required_permissions(self.api.prefix, inboxes, stream, consumer, uses, tuple(subjects), deliver_subject)
+        subjects = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+        return required_permissions(self.api.prefix, inboxes, stream, consumer, uses, subjects, deliver_subject)
 
     @overload
     def advisories(

@@ -194,8 +194,9 @@ class NatsServer:
     def _reap(self) -> None:
         if self._process is not None:
             self._process.wait(STOP_TIMEOUT)
-            watcher.note(self.pid)
             self._process = None
+            if self._folder is not None:
+                watcher.note(0, self._folder)
             _running.discard(self)
         if self._log is not None:
             self._log.close()
@@ -214,6 +215,7 @@ class NatsServer:
             self.stop()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            watcher.note(-1, self._folder)
             self._folder = None
 
     def __enter__(self) -> NatsServer:

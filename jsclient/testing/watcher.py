@@ -1,7 +1,8 @@
 """Ends the servers of a process that was killed before it could end them, and removes their folders.
 
 `note` runs this file, once per process, as `python watcher.py PID-OF-THE-PROCESS`. Each line of its input is
-`PID FOLDER` of a server that was started, or `PID` of one that has ended. Standard library only.
+`PID FOLDER` of a server that runs, `0 FOLDER` of one that was stopped, or `-1 FOLDER` of one whose folder is gone.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _lock = threading.Lock()
 _watchers: dict[int, subprocess.Popen[bytes]] = {}  # by the process that started it: a forked child has its own
 
 
-def note(server: int, folder: str = "") -> None:
-    """Tell the watcher of this process that a server was started (with its folder), or has ended (without one)."""
+def note(server: int, folder: str) -> None:
+    """Tell the watcher of this process the number of a server's process (or 0, or -1, as above)."""
     with _lock:
         watcher = _watchers.get(os.getpid())
         if watcher is None:
@@ -37,7 +38,7 @@ def note(server: int, folder: str = "") -> None:
             )
     assert watcher.stdin is not None
     with contextlib.suppress(OSError):  # somebody has killed it
-        watcher.stdin.write(os.fsencode(f"{server} {folder}".rstrip() + "\n"))
+        watcher.stdin.write(os.fsencode(f"{server} {folder}\n"))
 
 
 def end() -> None:
@@ -49,7 +50,7 @@ def end() -> None:
 
 def watch(parent: int) -> None:
     """Return when the process has ended."""
-    servers: dict[str, str] = {}
+    servers: dict[str, int] = {}
     rest = b""
     while True:
         if not select.select([0], [], [], LOOK)[0]:
@@ -62,13 +63,13 @@ def watch(parent: int) -> None:
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             pid, _, folder = os.fsdecode(line).partition(" ")
-            if folder:
-                servers[pid] = folder
-            else:
-                servers.pop(pid, None)
-    for pid, folder in servers.items():
+            servers[folder] = int(pid)
+    for folder, server in servers.items():
+        if server < 0:
+            continue
         with contextlib.suppress(OSError):
-            os.kill(int(pid), signal.SIGKILL)
+            if server:
+                os.kill(server, signal.SIGKILL)
         for _ in range(TRIES):
             shutil.rmtree(folder, ignore_errors=True)
             if not os.path.exists(folder):

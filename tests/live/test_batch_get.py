@@ -169,6 +169,7 @@ def test_newest_of_each_subject(stream: Stream, js: JetStream, server: NatsServe
         {"subjects": []},
         {"subjects": "s.a", "up_to_seq": 1, "up_to_time": at},
         {"subjects": "a..b"},
+        {"subjects": "s.a", "up_to_seq": 0},
     ]
     for arguments in wrong:
         with pytest.raises(errors.ConfigError):

@@ -113,6 +113,12 @@ def as_user(guarded: NatsServer, request: pytest.FixtureRequest) -> Iterator[Jet
         yield JetStream(nc, timeout=3)
 
 
+def test_one_subject_may_be_given_as_a_str(js: JetStream) -> None:
+    granted = js.required_permissions("S", uses="publish", subjects="s.>")
+    assert granted == js.required_permissions("S", uses="publish", subjects=["s.>"])
+    assert "s.>" in granted.publish
+
+
 @pytest.mark.parametrize("as_user", ["publisher"], indirect=True)
 def test_a_publisher(as_user: JetStream) -> None:
     assert as_user.publish("s.new", b"x").stream == "S"

@@ -159,6 +159,7 @@ def test_last_per_subject_starts_again_without_older_values(js: JetStream) -> No
         js.publish("o.1", b"a")
         js.publish("o.1", b"b")
         seen += [messages.next(timeout=10).data for _ in range(2)]
+        assert messages.delivered == len(seen), "messages that came a second time do not count"
     expected = [b"new %d" % n for n in range(1, 101) if n not in (90, 91)] + [b"newest 90", b"newest 91", b"a", b"b"]
     assert seen == expected
 

@@ -55,6 +55,21 @@ def test_the_methods_that_make_one(js: JetStream) -> None:
         js.ordered_push_consumer("Q", heartbeat=0.01)
 
 
+def test_a_link_that_is_down_is_no_silence_of_the_consumer(server: NatsServer, js: JetStream) -> None:
+    publish(js, 10)
+    alarms: list[BaseException] = []
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        proxy.refuse()
+        wait_until(lambda: not nc.is_connected)
+        reading = OrderedPushConsumer(JetStream(nc), "Q", heartbeat=0.2)
+        with reading.messages(on_error=alarms.append) as messages:
+            with pytest.raises(errors.NoMessages):
+                messages.next(timeout=1)  # four heartbeats
+            proxy.accept()
+            assert take(messages, 10) == list(range(1, 11))
+            assert (alarms, messages.missed_heartbeats) == ([], 0)
+
+
 def test_a_deleted_consumer_is_made_again(js: JetStream) -> None:
     publish(js, 100)
     with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages() as messages:

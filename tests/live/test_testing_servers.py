@@ -231,9 +231,10 @@ def refuses(port: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_server_ends_with_its_process_and_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
-    code = "from jsclient.testing import NatsServer\ns = NatsServer().start()\nprint(s.port, flush=True)\ninput()"
+@pytest.mark.parametrize(("number", "stopped"), [(signal.SIGKILL, False), (signal.SIGTERM, False), (9, True)])
+def test_a_server_ends_with_its_process_and_leaves_no_folder(number: int, stopped: bool, tmp_path: Path) -> None:
+    code = "from jsclient.testing import NatsServer\ns = NatsServer().start()\n" + "s.stop()\n" * stopped
+    code += "print(s.port, flush=True)\ninput()"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment

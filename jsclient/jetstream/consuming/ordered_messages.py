@@ -195,6 +195,7 @@ class OrderedMessages(MessageIterator[M]):
     """
 
     source: OrderedSource
+    _skipped: int = 0
 
     def __init__(
         self,
@@ -321,11 +322,16 @@ class OrderedMessages(MessageIterator[M]):
     def _came(self, item: Msg) -> None:
         self._checked(item, self.source.state.check(item.raw_reply))
 
+    @property
+    def delivered(self) -> int:
+        return super().delivered - self._skipped
+
     def _checked(self, item: Msg, verdict: str) -> None:
         if verdict is DELIVER:
             self._ready.append(item)
         elif verdict is SKIP:
             self._take()  # delivered before; it counts as one of the requested messages
+            self._skipped += 1
         elif verdict is GAP:
             self.source.lost = f"messages are missing before {item.reply}"
 

@@ -489,7 +489,8 @@ class OrderedPushMessages(OrderedMessages[M]):
         intake.watch_servers()
         self._begin(source, options, intake, lambda: None, values)
         try:
-            if self.connection.is_connected:
+            intake.connected = self.connection.is_connected  # if not, the next link creates it
+            if intake.connected:
                 source.create()
         except BaseException:
             self.close()
