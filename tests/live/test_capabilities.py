@@ -114,8 +114,8 @@ def as_user(guarded: NatsServer, request: pytest.FixtureRequest) -> Iterator[Jet
 
 
 def test_one_subject_may_be_given_as_a_str(js: JetStream) -> None:
-    granted = js.required_permissions("S", uses="publish", subjects="s.>")
-    assert granted == js.required_permissions("S", uses="publish", subjects=["s.>"])
+    granted = js.required_permissions("S", uses=("publish",), subjects="s.>")
+    assert granted == js.required_permissions("S", uses=("publish",), subjects=["s.>"])
     assert "s.>" in granted.publish
 
 
