@@ -14,10 +14,10 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from private_apt import AptError, fetch_source
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tools.private_apt import AptError, fetch_source  # noqa: E402 (whatever the working directory is)
+
 FOLDER = ROOT / ".tools" / "free-threaded"
 SUITE, PACKAGE = "trixie", "python3.13"
 #: The tests import these packages. Later versions of hypothesis need a Rust compiler here.

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-from private_apt import AptError, fetch_packages  # noqa: E402 (a neighbour, whatever the working directory is)
+sys.path.insert(0, str(ROOT))
+from tools.private_apt import AptError, fetch_packages  # noqa: E402 (whatever the working directory is)
 
 TOOLS = ROOT / ".tools"
 MINIMUM = 17

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-from private_apt import AptError, fetch_packages  # noqa: E402 (a neighbour, whatever the working directory is)
+sys.path.insert(0, str(ROOT))
+from tools.private_apt import AptError, fetch_packages  # noqa: E402 (whatever the working directory is)
 
 TOOLS = ROOT / ".tools"
 #: suite -> the oldest version it may deliver. sid moves, so it is held to a minimum and never to an exact version.

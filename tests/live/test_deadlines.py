@@ -342,7 +342,7 @@ FOREVER = {
 ITS_OWN_PARTS = {
     # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
     "KeyValue.watch",
-    "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
+    "ObjectStore.watch", "SystemClient.events", "Engine.later_reply", "Engine.wait_connected",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
     "AtomicBatch.add_msg", "AtomicBatch.__exit__", "FastBatch.add_msg", "FastBatch.__exit__",
     "AsyncPublisher.__exit__", "ConsumeContext.__exit__", "Service.__exit__", "WorkerPool.__exit__",

@@ -168,5 +168,5 @@ def test_what_was_kept_for_a_server_that_takes_none(bare: NatsServer) -> None:
             assert [sub.next(timeout=5).data for _ in range(2)] == [b"1", b"3"]
             while not isinstance(error := told.get(timeout=5), errors.HeadersNotSupported):
                 pass
-            assert "1 messages" in str(error)
+            assert "1 message with headers" in str(error)
             assert nc.stats().reconnects == 1

@@ -60,7 +60,7 @@ QUERIES = {
     "pandas": "recipes#",
     "duckdb": "recipes#",
     "spark": "spark",
-    "checkpoint": "spark#",
+    "checkpoint": "spark-guarantees#",
     "pytest": "testing",
     "mock": "testing",
     "kubernetes": "operations#",

@@ -21,6 +21,7 @@ PROCESS_WIDE = {
 HOOKS = ("os.environ", "sys.excepthook", "sys.unraisablehook", "threading.excepthook", "sys.stdout", "sys.stderr")
 
 ALLOWED = {
+    ("spark/context.py", "gc.freeze"),  # only in a worker of Spark
     ("cli/server.py", "signal.signal"),  # a program, which is its process
     ("cli/worker.py", "signal.signal"),
     ("cli/worker.py", "signal.pthread_sigmask"),
