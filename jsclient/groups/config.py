@@ -39,6 +39,8 @@ def check_name(name: str, what: str) -> str:
 
 
 def _numbers(given: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(given, str):
+        raise ConfigError(f"wildcards must be numbers such as [1], not the str {given!r}")
     kinds.check(Iterable, wildcards=given)
     numbers = tuple(given)
     kinds.check(kinds.many(int), wildcards=numbers)

@@ -22,11 +22,10 @@ log: logging.Logger = logging.getLogger("jsclient.spark.audit")
 
 @attrs.define(slots=False)
 class Written:
-    """The result that one task returns to the driver. `conflicts` are keys that are not at their expected revision."""
+    """The result that one task returns to the driver."""
 
     job: Job
     outcome: Outcome
-    conflicts: list[str] = attrs.field(factory=list)
 
     @property
     def totals(self) -> Totals:

@@ -35,19 +35,25 @@ class ConditionalTask:
         self._publisher = AsyncPublisher(context(nc, options.stream), stall_wait=options.stream.reconnect_timeout)
         self._prefix = prefix_of(options)
         self._ids = ContentIds(key_of(job.query, job.batch), str(job.partition))
-        self._pending: dict[str, PublishFuture] = {}
+        self._pending: dict[str, tuple[PublishFuture, int]] = {}  # with the size of the value
         self._totals = Totals()
         self._conflicts: list[str] = []
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, list[str]]:
-        """Returns also the keys that are not at their expected revision."""
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
+        """Write the rows. A note has the keys that are not at their expected revision."""
         with self._publisher:
             for batch in batches:
                 revisions = batch.column("expected_revision").to_pylist()
                 for key, value, lines, revision in zip(*entries_of(batch), revisions, strict=False):
                     self._put(key, value, lines, revision)
             self._settle(len(self._pending))
-        return Outcome(self._totals, [], journaled=False), self._conflicts
+        notes = []
+        if self._conflicts:
+            notes = [
+                f"bucket {self._options.bucket!r}: {errors.counted(len(self._conflicts), 'row')} not written, because "
+                "the key is not at its expected revision (onConflict=skip): " + ", ".join(sorted(self._conflicts)[:10])
+            ]
+        return Outcome(self._totals, notes, journaled=False)
 
     def _put(self, key: str, value: bytes, lines: bytes, revision: int | None) -> None:
         if key in self._pending:
@@ -57,20 +63,25 @@ class ConditionalTask:
         mark = b"" if revision is None else b"%d" % revision
         id_ = self._ids.next(key.encode(), mark + lines, value).decode()
         headers = Headers.decode(b"NATS/1.0\r\n%b\r\n" % lines) if lines else None
-        self._pending[key] = self._publisher.publish(
+        future = self._publisher.publish(
             self._prefix + key, value, headers=headers, msg_id=id_, expected_last_subject_seq=revision
         )
+        self._pending[key] = future, len(value)
 
     def _settle(self, count: int) -> None:
         """Wait for the outcomes of the oldest rows."""
         for key in list(islice(self._pending, count)):
+            future, size = self._pending.pop(key)
             try:
-                self._pending.pop(key).result()
+                ack = future.result()
             except errors.WrongLastSequence as error:
                 # Not because of a row of an earlier attempt: the publisher would recognize its id.
                 self._conflict(key, error)
                 continue
             self._totals.rows += 1
+            self._totals.bytes += size
+            self._totals.duplicates += ack.duplicate
+            self._totals.acked(ack.stream, ack.seq, ack.seq)
 
     def _conflict(self, key: str, error: errors.WrongLastSequence) -> None:
         if not self._options.skip_conflicts:

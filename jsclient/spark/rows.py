@@ -28,9 +28,9 @@ def record_batches(rows: Iterable[Any], options: SparkOptions) -> Iterator[pa.Re
         **dict.fromkeys(FENCES, pa.string()),
     }
     made = map(_fields_of(options), rows)
-    first = True
+    first, with_ids = True, options.delivery_semantics != "at-least-once"
     while some := list(islice(made, ROWS_AT_ONCE)):
-        if "msg_id" not in kinds and any(fields.get("msg_id") is not None for fields in some):
+        if with_ids and "msg_id" not in kinds and any(fields.get("msg_id") is not None for fields in some):
             if not first:
                 raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
             kinds["msg_id"] = pa.binary()

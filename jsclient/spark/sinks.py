@@ -19,7 +19,6 @@ from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.rows import ROWS_AT_ONCE, record_batches
 from jsclient.spark.schema import check_sink
-from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,16 +90,10 @@ class BucketSink:
         with named_errors(options, "JETSTREAM_PUBLISH_FAILED", where):
             with lease(options) as nc:
                 if self.conditional:
-                    return Written(job, *ConditionalTask(nc, self.options, job).write(batches))
+                    return Written(job, ConditionalTask(nc, self.options, job).write(batches))
                 make = partial(EntryRows, self.options)
                 journaled = options.keeps_journal(streaming)
                 return Written(job, write_partition(nc, options, job, batches, journaled, where, make))
 
     def conclude(self, done: list[Written], streaming: bool) -> None:
         conclude_batch(self.options.stream, done, streaming)
-        conflicts = [key for each in done for key in each.conflicts]
-        if conflicts:
-            tell(
-                f"bucket {self.options.bucket!r}: {len(conflicts)} rows were not written, because their keys are not "
-                f"at the revision they expect (onConflict=skip): {', '.join(sorted(conflicts)[:10])}"
-            )

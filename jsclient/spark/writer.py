@@ -33,7 +33,7 @@ class Published(Written, WriterCommitMessage):
 
     @classmethod
     def of(cls, written: Written) -> Published:
-        return cls(written.job, written.outcome, written.conflicts)
+        return cls(written.job, written.outcome)
 
 
 def _published(messages: list[Any]) -> list[Written]:

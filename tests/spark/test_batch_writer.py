@@ -153,6 +153,10 @@ def test_rows_with_and_without_an_id_are_refused_in_a_named_partition(
     for number, rows in enumerate(([*plain, *named], [*named, *plain], [named[0], plain[1]])):
         with pytest.raises(JetStreamSparkError, match="a row has no msg_id"):
             publish_partition(rows, options, job=f"mixed-{number}", batch=1)
+    stored = js.state(stream_name)["messages"]
+    totals = publish_partition([*plain, *named], {**options, "deliverySemantics": "at-least-once"})
+    assert totals.rows == 3000, "it needs no ids"
+    assert js.state(stream_name)["messages"] == stored + 3000
 
 
 def test_a_drained_work_queue_gets_a_named_partition_once(stream_name: str) -> None:

@@ -18,6 +18,7 @@ from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectStoreConfig
 from jsclient.spark import batch_writer, from_spark
 from jsclient.spark.buckets import sink_options
+from jsclient.spark.committing import record_of
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.sinks import BucketSink
 from jsclient.testing import NatsServer
@@ -107,6 +108,20 @@ def test_compare_and_set(spark: Any, bucket: KeyValue, kv: dict[str, str], monke
     assert {key: bucket[key] for key in bucket} == {"a": b"2", "c": b"2"}
 
 
+def test_rows_with_a_revision_are_in_the_record(bucket: KeyValue, server: NatsServer) -> None:
+    import pyarrow as pa
+
+    bucket.put("a", b"1")
+    options = sink_options({"servers": server.url, "bucket": bucket.bucket, "onConflict": "skip"}, "T")
+    batch = entries(key=["a", "b"], value=["12", "34"], expected_revision=pa.array([7, 0], pa.int64()))
+    done = BucketSink(options, True).write(iter([batch]), Job("q", "q", 0, 0), False)
+    record = record_of(options.stream, [done], False, done.outcome.notes)
+    assert (record["rows"], record["bytes"], record["streams"]) == (1, 2, {f"KV_{bucket.bucket}": [2, 2]})
+    (note,) = record["notes"]
+    assert note.startswith(f"bucket '{bucket.bucket}': 1 row not written")
+    assert note.endswith("(onConflict=skip): a")
+
+
 @pytest.mark.usefixtures("forgetful")
 def test_a_task_knows_its_own_rows(bucket: KeyValue, options: Any) -> None:
     """A second attempt after the duplicate window finds its keys at other revisions: by its own rows."""
@@ -115,7 +130,7 @@ def test_a_task_knows_its_own_rows(bucket: KeyValue, options: Any) -> None:
     batch = entries(key=["a", "b", "a"], value=["1", "2", "3"], expected_revision=pa.array([0, 0, None], pa.int64()))
     assert write(options, batch, "job") == 3
     pass_the_window()
-    assert write(options, batch, "job") == 3
+    assert write(options, batch, "job") == 1, "the row without a revision; the others are stored already"
     assert bucket.get("b").revision == 2
     assert bucket["a"] == b"3"
     with pytest.raises(Exception, match="'a' is not at its expected_revision"):
